@@ -1,0 +1,1 @@
+"""One file per verdict; each is a pure function of `Signals`."""

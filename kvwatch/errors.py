@@ -1,0 +1,45 @@
+"""Every exception kvwatch raises on purpose.
+
+::
+
+    KVWatchError
+    ├── ScrapeError       a scrape gave no snapshots; carries a closed `FailureReason`
+    ├── ConfigError       the configuration cannot be used; carries every fault found, not the first
+    ├── RecordingError    a recording cannot be read at all (single bad lines are skipped, not raised)
+    └── UsageError        a command's arguments make no sense together
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvwatch.model import FailureReason
+
+
+class KVWatchError(Exception):
+    """Base of all errors a user can cause or meet; its text is one line for a person."""
+
+
+class ScrapeError(KVWatchError):
+    """A scrape gave no snapshots."""
+
+    def __init__(self, reason: FailureReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class ConfigError(KVWatchError):
+    """The configuration cannot be used."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = tuple(faults)
+
+
+class RecordingError(KVWatchError):
+    """A recording cannot be read at all."""
+
+
+class UsageError(KVWatchError):
+    """A command's arguments make no sense together."""

@@ -1,0 +1,1 @@
+"""The third room: verdicts become metric families, alerts and pages."""

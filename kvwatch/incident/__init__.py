@@ -1,0 +1,1 @@
+"""The past: recordings, and the same classifier over them."""
