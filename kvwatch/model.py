@@ -242,7 +242,11 @@ class Window:
     samples: int
     running: GaugeStats | None = None
     waiting: GaugeStats | None = None
-    waiting_deferred: GaugeStats | None = None
+    queue: GaugeStats | None = None
+    """Requests waiting for capacity: `waiting` less those deferred for remote KV, LoRA or grammar."""
+    queued_share: float | None = None
+    """Share of the samples in which `queue` was not empty."""
+    deferred: GaugeStats | None = None
     kv_usage: GaugeStats | None = None
     preemptions: float | None = None
     finished: float | None = None
@@ -253,6 +257,16 @@ class Window:
     step_tokens: float | None = None
     preemption_ratio: float | None = None
     """DESIGN section 2: ``preemptions / max(preemptions + finished, mean running)``; ``None`` while the denominator is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """A smaller batch got as much work done as the present one: the processor is the limit."""
+
+    running_then: float
+    tokens_per_second_then: float
+    running_now: float
+    tokens_per_second_now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +308,18 @@ class Signals:
     """Cores used by the API server process (``process_cpu_seconds_total`` per second)."""
     gpu_utilization: float | None = None
     running_ceiling: float | None = None
-    """The count `running` stands at while requests wait: max_num_seqs as given, or inferred from the plateau."""
+    """The count `running` stands at while requests wait: max_num_seqs as given, or the highest count of the fast window."""
+    at_ceiling_share: float | None = None
+    """Share of the fast window's samples at that ceiling."""
+    sequence_share: float | None = None
+    """Share of the pool one running sequence holds (usage / running, mean over the fast window)."""
+    prefill_token_share: float | None = None
+    """Share of the tokens computed in the fast window that were prompt tokens."""
+    saturation: Saturation | None = None
     seconds_without_progress: float | None = None
     """Time since any token counter moved while there was work; ``None`` without work."""
+    seconds_without_life: float | None = None
+    """Time since any number of this engine moved at all, gauges included, while there was work."""
 
 
 @dataclass(frozen=True, slots=True)

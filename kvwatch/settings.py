@@ -137,7 +137,7 @@ class ThresholdSettings(Section):
     kv_watermark: Ratio = 0.90
     storm_ratio: Ratio = 0.10
     storm_min_preemptions: Annotated[int, Field(ge=1)] = 5
-    stall: PositiveDuration = 15.0
+    stall: PositiveDuration = 10.0
     silence: PositiveDuration = 60.0
 
 

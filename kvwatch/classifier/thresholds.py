@@ -15,7 +15,7 @@ class Thresholds:
     kv_watermark: float = 0.90
     storm_ratio: float = 0.10
     storm_min_preemptions: int = 5
-    stall_seconds: float = 15.0
+    stall_seconds: float = 10.0
     """No sign of life at all while there is work."""
     silence_seconds: float = 60.0
     """No token out while there is work, even though the engine still steps."""

@@ -1,0 +1,185 @@
+"""The classifier as a whole: scrapes go in, one `Assessment` per engine comes out. No clock, no I/O.
+
+The same objects run live and in replay; whoever feeds them says what time it is through `Scrape.at`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from kvwatch.classifier.finding import Finding, number
+from kvwatch.classifier.history import History
+from kvwatch.classifier.hysteresis import Hysteresis
+from kvwatch.classifier.rules import find
+from kvwatch.classifier.saturation import ThroughputCurve
+from kvwatch.classifier.signals import derive
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import (
+    Assessment,
+    Cause,
+    EngineId,
+    FailureReason,
+    KnownConfig,
+    Scrape,
+    ScrapeFailure,
+    Signals,
+    Snapshot,
+    State,
+    Verdict,
+)
+
+_CAUSE_OF_FAILURE: Final = {
+    FailureReason.NO_VLLM_METRICS: Cause.NO_VLLM_METRICS,
+    FailureReason.NOT_METRICS: Cause.NO_VLLM_METRICS,
+    FailureReason.EMPTY: Cause.NO_VLLM_METRICS,
+    FailureReason.STATS_DISABLED: Cause.STATS_DISABLED,
+}
+"""Every other reason is `Cause.UNREACHABLE`."""
+_FORGET_SECONDS: Final = 120.0
+"""An engine that left the scrape is called stale for so long, then forgotten."""
+_RESTARTED_SLACK: Final = 1.0
+_TOO_MANY_RESTARTS: Final = 3
+
+
+class EngineClassifier:
+    """One engine: its history, its throughput curve and its confirmed verdict."""
+
+    def __init__(self, engine: EngineId, thresholds: Thresholds, interval: float) -> None:
+        self._engine = engine
+        self._thresholds = thresholds
+        self._interval = interval
+        self._history = History(thresholds.slow_window, max_gap=max(4 * interval, 20.0))
+        self._curve = ThroughputCurve()
+        self._hysteresis = Hysteresis()
+        self._transitions = 0
+        self._state_seconds = dict.fromkeys(State, 0.0)
+        self._told_at: float | None = None
+        self.seen_at = 0.0
+
+    def observe(
+        self, snapshot: Snapshot, *, restarted: bool, capacity_tokens: int | None, known: KnownConfig, cpu: float | None, gpu: float | None
+    ) -> Assessment:
+        """Judge the engine after one more snapshot of it."""
+        self.seen_at = snapshot.at
+        restarts = len(self._history.restarts)
+        before = self._history.last if len(self._history) else None
+        self._history.append(snapshot, restarted=restarted)
+        if len(self._history.restarts) != restarts or restarted:
+            self._curve = ThroughputCurve()
+        elif before is not None and len(self._history) > 1:
+            self._curve.note(before, snapshot)
+        if snapshot.asleep:
+            return self.tell(Finding(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at)
+        if len(self._history) < 2 or self._history.seconds < self._thresholds.warm_up_seconds:  # noqa: PLR2004 - one scrape is no evidence
+            seen = number(self._history.seconds)
+            evidence = f"seen for {seen} s since kvwatch or the engine started; one scrape is no evidence"
+            return self.tell(Finding(State.UNKNOWN, Cause.WARMING_UP, (evidence,)), snapshot.at)
+        signals = derive(
+            self._history,
+            self._thresholds,
+            interval=self._interval,
+            capacity_tokens=capacity_tokens,
+            known=known,
+            curve=self._curve,
+            process_cpu_ratio=cpu,
+            gpu_utilization=gpu,
+        )
+        if self._counters_alternate(snapshot.at):
+            evidence = "counters go back every few scrapes: several processes answer in turn under one address"
+            return self.tell(Finding(State.UNKNOWN, Cause.AMBIGUOUS, (evidence,)), snapshot.at)
+        return self.tell(find(signals, self._thresholds), snapshot.at, signals)
+
+    def tell(self, finding: Finding, at: float, signals: Signals | None = None) -> Assessment:
+        """Put *finding* through the hysteresis and account for the time since the last word."""
+        before = self._hysteresis.confirmed
+        if before is not None and self._told_at is not None:
+            self._state_seconds[before.state] += at - self._told_at
+        self._told_at = at
+        said = self._hysteresis.settle(finding, at)
+        self._transitions += before is not None and said.state is not before.state
+        verdict = Verdict(self._engine, said.state, said.cause, said.evidence, self._hysteresis.since)
+        return Assessment(verdict, signals, state_seconds=dict(self._state_seconds), transitions=self._transitions)
+
+    def _counters_alternate(self, at: float) -> bool:
+        restarts = self._history.restarts
+        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < self._thresholds.slow_window
+
+
+class TargetClassifier:
+    """All engines behind one target. *interval* is the time between polls in seconds, *known* what the operator knows."""
+
+    def __init__(self, thresholds: Thresholds, known: KnownConfig = KnownConfig(), *, interval: float = 5.0) -> None:  # noqa: B008 - frozen
+        self._thresholds = thresholds
+        self._known = known
+        self._interval = interval
+        self._engines: dict[EngineId, EngineClassifier] = {}
+        self._process_start: float | None = None
+        self._cpu: deque[tuple[float, float]] = deque()
+        self._failing_since: float | None = None
+
+    def observe(self, scrape: Scrape) -> tuple[Assessment, ...]:
+        """Judge every engine after a successful scrape, in order of model name and engine."""
+        self._failing_since = None
+        restarted = self._process_restarted(scrape)
+        if restarted:
+            present = {snapshot.engine for snapshot in scrape.snapshots}
+            self._engines = {engine: classifier for engine, classifier in self._engines.items() if engine in present}
+        cpu = self._cpu_ratio(scrape, restarted=restarted)
+        found = [self._observe(snapshot, scrape, restarted=restarted, cpu=cpu) for snapshot in scrape.snapshots]
+        found += self._missing(scrape)
+        return tuple(sorted(found, key=lambda a: a.verdict.engine or EngineId("", "")))
+
+    def fail(self, failure: ScrapeFailure) -> tuple[Assessment, ...]:
+        """Every known engine is unknown, and why; one assessment without engine while none is known."""
+        if self._failing_since is None:
+            self._failing_since = failure.at
+        cause = _CAUSE_OF_FAILURE.get(failure.reason, Cause.UNREACHABLE)
+        finding = Finding(State.UNKNOWN, cause, (f"{failure.reason}: {failure.detail}",))
+        if self._engines:
+            return tuple(classifier.tell(finding, failure.at) for _, classifier in sorted(self._engines.items()))
+        return (Assessment(Verdict(None, State.UNKNOWN, cause, finding.evidence, self._failing_since), None),)
+
+    def _observe(self, snapshot: Snapshot, scrape: Scrape, *, restarted: bool, cpu: float | None) -> Assessment:
+        classifier = self._engines.get(snapshot.engine)
+        if classifier is None:
+            classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._thresholds, self._interval)
+        return classifier.observe(
+            snapshot,
+            restarted=restarted,
+            capacity_tokens=_pool_tokens(snapshot, len(scrape.snapshots), self._known),
+            known=self._known,
+            cpu=cpu,
+            gpu=scrape.gpu_utilization,
+        )
+
+    def _missing(self, scrape: Scrape) -> list[Assessment]:
+        """Engines that were there and are not in this scrape; forgotten after a while."""
+        present = {snapshot.engine for snapshot in scrape.snapshots}
+        gone = {engine: classifier for engine, classifier in self._engines.items() if engine not in present}
+        for engine in [engine for engine, classifier in gone.items() if scrape.at - classifier.seen_at > _FORGET_SECONDS]:
+            del self._engines[engine], gone[engine]
+        finding = Finding(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
+        return [classifier.tell(finding, scrape.at) for classifier in gone.values()]
+
+    def _process_restarted(self, scrape: Scrape) -> bool:
+        before, now = self._process_start, scrape.process_start_time
+        self._process_start = now if now is not None else before
+        return before is not None and now is not None and abs(now - before) > _RESTARTED_SLACK
+
+    def _cpu_ratio(self, scrape: Scrape, *, restarted: bool) -> float | None:
+        """Cores the API server's process used over the fast window; ``None`` until it is covered."""
+        if scrape.process_cpu_seconds is None:
+            return None
+        if restarted or (self._cpu and scrape.process_cpu_seconds < self._cpu[-1][1]):
+            self._cpu.clear()
+        self._cpu.append((scrape.at, scrape.process_cpu_seconds))
+        window = self._thresholds.fast_window - self._interval / 2
+        while len(self._cpu) > 1 and scrape.at - self._cpu[1][0] >= window:
+            self._cpu.popleft()
+        (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
+        return (last - first) / (last_at - first_at) if last_at - first_at >= window else None
+
+
+def _pool_tokens(snapshot: Snapshot, engines: int, known: KnownConfig) -> int | None:
+    raise NotImplementedError

@@ -1,0 +1,142 @@
+"""What is remembered of one engine: its snapshots of the slow window, restarts and gaps taken out.
+
+A restart (any counter went back, or ``_created`` moved) and a gap longer than a few polls both end what was known: the
+numbers of before say nothing of the engine that runs now. After a restart the counters are counted from zero, as
+PromQL's ``increase`` does; after a gap they are counted from the first snapshot seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from kvwatch.model import Histogram, Snapshot
+
+TOKEN_COUNTERS: Final = ("generation_tokens", "prompt_tokens", "finished")
+"""What moves when a token comes out or a request ends."""
+COUNTERS: Final = (
+    *TOKEN_COUNTERS,
+    "preemptions",
+    "computed_prompt_tokens",
+    "steps",
+    "step_tokens",
+    "prefix_queries",
+    "prefix_hits",
+    "flops",
+    "prompt_length_sum",
+    "prompt_length_count",
+    "generation_length_sum",
+    "generation_length_count",
+    "prefill_time_count",
+)
+_RESET_EVIDENCE: Final = (*TOKEN_COUNTERS, "preemptions", "steps")
+_VITAL_SIGNS: Final = (*_RESET_EVIDENCE, "prefix_queries", "flops", "running", "waiting", "kv_usage")
+_HISTOGRAMS: Final = ("time_to_first_token", "inter_token_latency", "e2e_latency")
+_CREATED_SLACK: Final = 1.0
+
+
+class History:
+    """The snapshots of one engine over the last *span* seconds, oldest first.
+
+    *max_gap* is the longest time (seconds) between two snapshots that are still one story.
+    """
+
+    def __init__(self, span: float, max_gap: float) -> None:
+        self._span = span
+        self._max_gap = max_gap
+        self._snapshots: deque[Snapshot] = deque()
+        self.restarts: deque[float] = deque(maxlen=4)
+        """`at` of the last few restarts."""
+        self._last_token_at: float | None = None
+        self._last_life_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        return iter(self._snapshots)
+
+    @property
+    def last(self) -> Snapshot:
+        """The newest snapshot; raises `IndexError` on an empty history."""
+        return self._snapshots[-1]
+
+    @property
+    def seconds(self) -> float:
+        """Time between the oldest and the newest snapshot."""
+        return self._snapshots[-1].at - self._snapshots[0].at if self._snapshots else 0.0
+
+    def append(self, snapshot: Snapshot, *, restarted: bool = False) -> None:
+        """Take in the newest snapshot. *restarted*: the API server's process is known to be another one."""
+        previous = self._snapshots[-1] if self._snapshots else None
+        if previous is not None and snapshot.at - previous.at > self._max_gap:
+            self._forget()
+            previous = None
+        if previous is not None and (restarted or _went_back(previous, snapshot)):
+            self.restarts.append(snapshot.at)
+            self._forget()
+            previous = _at_zero(snapshot, previous.at)
+            self._snapshots.append(previous)
+        self._note_progress(previous, snapshot)
+        self._snapshots.append(snapshot)
+        while len(self._snapshots) > 1 and snapshot.at - self._snapshots[1].at >= self._span:
+            self._snapshots.popleft()
+
+    def within(self, seconds: float, slack: float) -> list[Snapshot]:
+        """The snapshots of the last *seconds* (give or take *slack*), and never fewer than the last two."""
+        since = self._snapshots[-1].at - seconds - slack
+        found = [snapshot for snapshot in self._snapshots if snapshot.at >= since]
+        return found if len(found) > 1 else list(self._snapshots)[-2:]
+
+    def seconds_without_progress(self) -> float | None:
+        """Seconds since a token came out while there was work to do; ``None`` when there is none."""
+        return self._since(self._last_token_at)
+
+    def seconds_without_life(self) -> float | None:
+        """Seconds since any number moved at all while there was work to do; ``None`` when there is none."""
+        return self._since(self._last_life_at)
+
+    def _since(self, moment: float | None) -> float | None:
+        if not self._snapshots or moment is None or not _has_work(self._snapshots[-1]):
+            return None
+        return self._snapshots[-1].at - moment
+
+    def _note_progress(self, previous: Snapshot | None, snapshot: Snapshot) -> None:
+        began = previous is None or not _has_work(previous)
+        blind = all(getattr(snapshot, name) is None for name in TOKEN_COUNTERS)
+        if previous is None or began or blind or _differ(previous, snapshot, TOKEN_COUNTERS):
+            self._last_token_at = snapshot.at
+        if previous is None or began or _differ(previous, snapshot, _VITAL_SIGNS):
+            self._last_life_at = snapshot.at
+
+    def _forget(self) -> None:
+        self._snapshots.clear()
+        self._last_token_at = self._last_life_at = None
+
+
+def _has_work(snapshot: Snapshot) -> bool:
+    return bool(snapshot.running or snapshot.waiting)
+
+
+def _differ(before: Snapshot, after: Snapshot, names: tuple[str, ...]) -> bool:
+    return any(getattr(before, name) != getattr(after, name) for name in names)
+
+
+def _went_back(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the counters of *after* started again from zero since *before*."""
+    if before.created is not None and after.created is not None and after.created > before.created + _CREATED_SLACK:
+        return True
+    pairs = ((getattr(before, name), getattr(after, name)) for name in _RESET_EVIDENCE)
+    return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def _at_zero(snapshot: Snapshot, at: float) -> Snapshot:
+    """Where the counters of a freshly restarted engine began: zero, with no gauge known."""
+    zeros: dict[str, float | Histogram | None] = {name: 0.0 for name in COUNTERS if getattr(snapshot, name) is not None}
+    for name in _HISTOGRAMS:
+        histogram = getattr(snapshot, name)
+        if histogram is not None:
+            zeros[name] = replace(histogram, counts=[0.0] * len(histogram.counts), sum=0.0)
+    return Snapshot(engine=snapshot.engine, at=at, created=snapshot.created, **zeros)  # type: ignore[arg-type]

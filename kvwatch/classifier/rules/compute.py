@@ -1,0 +1,23 @@
+"""``compute_bound``/``compute``: the processor itself; more requests in the batch, no more tokens out."""
+
+from __future__ import annotations
+
+from kvwatch.classifier.finding import Finding, number
+from kvwatch.classifier.rules.queue import is_sustained
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import Cause, Signals, State
+
+
+def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
+    """A smaller batch did as much work, with or without a queue; or a queue that no other limit explains."""
+    found = signals.saturation
+    if found is not None:
+        evidence = (
+            f"{number(found.running_now)} running yield {number(found.tokens_per_second_now)} tokens/s, "
+            f"{number(found.running_then)} yielded {number(found.tokens_per_second_then)}: a larger batch no longer helps"
+        )
+        return Finding(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
+    if is_sustained(signals) and signals.recent.queue is not None and signals.fast.kv_usage is not None:
+        evidence = f"{number(signals.recent.queue.mean)} requests waiting, and neither KV blocks, slots nor prefill explain it"
+        return Finding(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
+    return None

@@ -1,0 +1,28 @@
+"""``healthy``: nothing waits, nothing is evicted; said only on evidence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import Cause, Signals, State
+
+_LONG: Final = 60.0
+"""A cache above the watermark for a minute is a scale-out signal, a peak is not."""
+
+
+def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
+    """Running and waiting are known and no other rule has spoken."""
+    running, waiting, usage = signals.recent.running, signals.recent.waiting, signals.slow.kv_usage
+    if running is None or waiting is None:
+        return None
+    if running.peak == 0 and waiting.peak == 0:
+        return Finding(State.HEALTHY, Cause.IDLE, ("no request running or waiting",))
+    evidence = f"{number(running.mean)} running, {number(waiting.mean)} waiting"
+    if usage is not None and signals.slow.seconds >= _LONG and usage.mean > thresholds.kv_watermark:
+        high = f"KV cache at {percent(usage.mean)} on average for {number(signals.slow.seconds)} s, but nothing waits and nothing is evicted"
+        return Finding(State.HEALTHY, Cause.KV_HIGH, (evidence, high))
+    if usage is not None:
+        evidence += f", KV cache at {percent(signals.kv_usage if signals.kv_usage is not None else usage.last)}"
+    return Finding(State.HEALTHY, Cause.OK, (evidence, f"{number(signals.fast.preemptions or 0)} evictions in {number(signals.fast.seconds)} s"))

@@ -1,0 +1,22 @@
+"""``compute_bound``/``sequence_slots``: running sits at its ceiling while the cache has room."""
+
+from __future__ import annotations
+
+from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.rules.pressure import is_pinned
+from kvwatch.classifier.rules.queue import is_sustained
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import Cause, Signals, State
+
+
+def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
+    """A sustained queue in front of a running count that stands still."""
+    if not is_sustained(signals) or not is_pinned(signals) or signals.running_ceiling is None or signals.recent.queue is None:
+        return None
+    evidence = [
+        f"{number(signals.recent.queue.mean)} requests waiting",
+        f"running stands at {number(signals.running_ceiling)}, the ceiling of --max-num-seqs",
+    ]
+    if signals.fast.kv_usage is not None:
+        evidence.append(f"KV cache at {percent(signals.fast.kv_usage.peak)} at its fullest, room for more")
+    return Finding(State.COMPUTE_BOUND, Cause.SEQUENCE_SLOTS, tuple(evidence))

@@ -1,0 +1,24 @@
+"""``compute_bound``/``stalled``: there is work, and no token comes out."""
+
+from __future__ import annotations
+
+from kvwatch.classifier.finding import Finding, number
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import Cause, Signals, State
+
+
+def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
+    """No number moves at all for a while, or for longer no token comes out although the engine still steps.
+
+    Gauges are set once a step, so a frozen engine repeats its last ones, and they may look like a full cache or a queue:
+    only moving numbers prove life.
+    """
+    lifeless, silent = signals.seconds_without_life, signals.seconds_without_progress
+    work = f"{number(signals.running or 0)} running and {number(signals.waiting or 0)} waiting"
+    if lifeless is not None and lifeless >= thresholds.stall_seconds:
+        evidence = f"{work}, and no counter or gauge has moved for {number(lifeless)} s: the engine does not step"
+    elif silent is not None and silent >= thresholds.silence_seconds:
+        evidence = f"{work}, and no token has come out for {number(silent)} s although the engine still steps"
+    else:
+        return None
+    return Finding(State.COMPUTE_BOUND, Cause.STALLED, (evidence,))

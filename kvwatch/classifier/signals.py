@@ -1,0 +1,185 @@
+"""Snapshots over windows become `Signals`: everything later rooms need to know, derived once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kvwatch.classifier.history import History
+from kvwatch.classifier.quantiles import quantiles_between
+from kvwatch.classifier.saturation import ThroughputCurve
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.classifier.windows import increase, summarise
+from kvwatch.model import KnownConfig, Saturation, Signals, Snapshot, Window
+
+_CEILING_TOLERANCE: Final = 0.02
+"""Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
+_FILL_SECONDS: Final = 10.0
+"""A fill rate over less than this is noise."""
+
+
+def derive(
+    history: History,
+    thresholds: Thresholds,
+    *,
+    interval: float,
+    capacity_tokens: int | None,
+    known: KnownConfig,
+    curve: ThroughputCurve,
+    process_cpu_ratio: float | None = None,
+    gpu_utilization: float | None = None,
+) -> Signals:
+    """The signals of one engine from its *history* (at least two snapshots), polled about every *interval* seconds."""
+    slack = interval / 2
+    recent, fast, slow = (
+        history.within(seconds, slack) for seconds in (thresholds.recent_window, thresholds.fast_window, thresholds.slow_window)
+    )
+    last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
+    sequence_share = _sequence_share(fast)
+    tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)
+    ceiling, at_ceiling = _ceiling(fast, known.max_num_seqs)
+    generation_rate, prompt_rate = _rate(fast_window.generation_tokens, fast_window), _rate(fast_window.prompt_tokens, fast_window)
+    return Signals(
+        at=last.at,
+        recent=summarise(recent),
+        fast=fast_window,
+        slow=slow_window,
+        running=last.running,
+        waiting=last.waiting,
+        kv_usage=last.kv_usage,
+        capacity_tokens=capacity_tokens,
+        free_tokens=None if last.kv_usage is None else _times(1 - last.kv_usage, capacity_tokens),
+        tokens_per_sequence=tokens_per_sequence,
+        next_prompt_tokens=_prompt_length(fast) or _prompt_length(slow),
+        output_tokens=_mean_of(first, last, "generation_length_sum", "generation_length_count"),
+        demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
+        sustainable_sequences=_sustainable(tokens_per_sequence, capacity_tokens, thresholds.headroom),
+        seconds_to_full=_seconds_to_full(fast),
+        generation_tokens_per_second=generation_rate,
+        prompt_tokens_per_second=prompt_rate,
+        recompute_ratio=_recompute_ratio(slow_window, sequence_share, capacity_tokens),
+        prefix_hit_ratio=_prefix_hit_ratio(first, last),
+        time_to_first_token=quantiles_between(first.time_to_first_token, last.time_to_first_token),
+        inter_token_latency=quantiles_between(first.inter_token_latency, last.inter_token_latency),
+        e2e_latency=quantiles_between(first.e2e_latency, last.e2e_latency),
+        process_cpu_ratio=process_cpu_ratio,
+        gpu_utilization=gpu_utilization,
+        running_ceiling=ceiling,
+        at_ceiling_share=at_ceiling,
+        sequence_share=sequence_share,
+        prefill_token_share=_prefill_share(fast_window),
+        saturation=_saturation(fast_window, curve),
+        seconds_without_progress=history.seconds_without_progress(),
+        seconds_without_life=history.seconds_without_life(),
+    )
+
+
+def _times(share: float | None, tokens: int | None) -> float | None:
+    return None if share is None or tokens is None else share * tokens
+
+
+def _rate(amount: float | None, window: Window) -> float | None:
+    return None if amount is None or window.seconds <= 0 else amount / window.seconds
+
+
+def _sequence_share(snapshots: Sequence[Snapshot]) -> float | None:
+    """Mean share of the pool that one running sequence holds; blocks pinned without a running sequence do not count."""
+    shares = [s.kv_usage / s.running for s in snapshots if s.running and s.kv_usage is not None]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _ceiling(snapshots: Sequence[Snapshot], max_num_seqs: int | None) -> tuple[float | None, float | None]:
+    """The count `running` stands at, and the share of samples at it (within 2 %)."""
+    counts = [s.running for s in snapshots if s.running is not None]
+    if not counts or max(counts) <= 0:
+        return None, None
+    ceiling = float(max_num_seqs) if max_num_seqs is not None else max(counts)
+    return ceiling, sum(count >= ceiling * (1 - _CEILING_TOLERANCE) for count in counts) / len(counts)
+
+
+def _mean_of(first: Snapshot, last: Snapshot, sum_name: str, count_name: str) -> float | None:
+    """Mean of what a histogram's ``_sum`` and ``_count`` gained; over its whole life while nothing came in this window."""
+    total, count = getattr(last, sum_name), getattr(last, count_name)
+    gained, new = increase(getattr(first, sum_name), total), increase(getattr(first, count_name), count)
+    if gained is not None and new and gained >= 0:
+        return float(gained / new)
+    return float(total / count) if total and count else None
+
+
+def _prompt_length(snapshots: Sequence[Snapshot]) -> float | None:
+    """Mean length of the prompts admitted lately.
+
+    ``prompt_tokens_total`` jumps by a whole prompt when its first token comes, as ``time_to_first_token`` counts one, so
+    their quotient is younger than ``request_prompt_tokens``, which is observed only at the end of a request.
+    """
+    first, last = snapshots[0], snapshots[-1]
+    tokens = increase(first.prompt_tokens, last.prompt_tokens)
+    if tokens and first.time_to_first_token is not None and last.time_to_first_token is not None:
+        admitted = last.time_to_first_token.count - first.time_to_first_token.count
+        if admitted > 0:
+            return tokens / admitted
+    return _mean_of(first, last, "prompt_length_sum", "prompt_length_count")
+
+
+def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: int | None) -> float | None:
+    """KV the present requests would like to hold, as a multiple of the pool: (running + waiting) x tokens per sequence / pool."""
+    if last.running is None or last.waiting is None:
+        return None
+    if last.running + last.waiting == 0:
+        return 0.0
+    if tokens_per_sequence is None or not capacity_tokens:
+        return None
+    return (last.running + last.waiting) * tokens_per_sequence / capacity_tokens
+
+
+def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None, headroom: float) -> int | None:
+    if not tokens_per_sequence or not capacity_tokens:
+        return None
+    return max(1, int(capacity_tokens / tokens_per_sequence * (1 - headroom)))
+
+
+def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
+    """Seconds until usage is 1 at the rate of the fast window; ``None`` while it does not rise."""
+    known = [s for s in snapshots if s.kv_usage is not None]
+    if len(known) < 3 or known[-1].at - known[0].at < _FILL_SECONDS:  # noqa: PLR2004 - two points always make a line
+        return None
+    mean_at, mean_usage = sum(s.at for s in known) / len(known), sum(s.kv_usage or 0.0 for s in known) / len(known)
+    slope = sum((s.at - mean_at) * ((s.kv_usage or 0.0) - mean_usage) for s in known) / sum((s.at - mean_at) ** 2 for s in known)
+    return (1 - (known[-1].kv_usage or 0.0)) / slope if slope > 1 / 3600 else None
+
+
+def _prefill_share(window: Window) -> float | None:
+    """Share of prompt tokens among the tokens computed."""
+    prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
+    if prompt is None or window.generation_tokens is None or prompt + window.generation_tokens <= 0:
+        return None
+    return prompt / (prompt + window.generation_tokens)
+
+
+def _recompute_ratio(window: Window, sequence_share: float | None, capacity_tokens: int | None) -> float | None:
+    """Estimate of the share of computed tokens that were computed before: each eviction throws away about one sequence's KV.
+
+    vLLM counts no recomputed tokens. Prefix caching gives part of them back, so this is an upper estimate.
+    """
+    if window.preemptions is None or window.generation_tokens is None or window.prompt_tokens is None:
+        return None
+    if window.preemptions == 0:
+        return 0.0
+    lost = _times(sequence_share, capacity_tokens)
+    if lost is None:
+        return None
+    redone = window.preemptions * lost
+    prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
+    return redone / (redone + prompt + window.generation_tokens)
+
+
+def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:
+    queries, hits = increase(first.prefix_queries, last.prefix_queries), increase(first.prefix_hits, last.prefix_hits)
+    return min(1.0, hits / queries) if queries and hits is not None else None
+
+
+def _saturation(window: Window, curve: ThroughputCurve) -> Saturation | None:
+    """What the curve says of the batch and the work rate of this window."""
+    prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
+    rate = _rate(None if window.generation_tokens is None else window.generation_tokens + (prompt or 0.0), window)
+    return curve.saturation(window.running.mean, rate) if window.running is not None and rate is not None else None

@@ -1,0 +1,67 @@
+"""A stretch of snapshots becomes one `Window`: gauges as mean, low, peak and last; counters as increases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvwatch.model import GaugeStats, Snapshot, Window
+
+
+def summarise(snapshots: Sequence[Snapshot]) -> Window:
+    """What *snapshots* (oldest first, at least one, no restart among them) say together."""
+    first, last = snapshots[0], snapshots[-1]
+    running = gauge([s.running for s in snapshots])
+    preemptions = increase(first.preemptions, last.preemptions)
+    finished = increase(first.finished, last.finished)
+    queue = [queue_of(s) for s in snapshots]
+    known = [length for length in queue if length is not None]
+    return Window(
+        seconds=last.at - first.at,
+        samples=len(snapshots),
+        running=running,
+        waiting=gauge([s.waiting for s in snapshots]),
+        queue=gauge(queue),
+        queued_share=sum(length > 0 for length in known) / len(known) if known else None,
+        deferred=gauge([s.waiting_deferred for s in snapshots]),
+        kv_usage=gauge([s.kv_usage for s in snapshots]),
+        preemptions=preemptions,
+        finished=finished,
+        generation_tokens=increase(first.generation_tokens, last.generation_tokens),
+        prompt_tokens=increase(first.prompt_tokens, last.prompt_tokens),
+        computed_prompt_tokens=increase(first.computed_prompt_tokens, last.computed_prompt_tokens),
+        steps=increase(first.steps, last.steps),
+        step_tokens=increase(first.step_tokens, last.step_tokens),
+        preemption_ratio=preemption_ratio(preemptions, finished, running),
+    )
+
+
+def queue_of(snapshot: Snapshot) -> float | None:
+    """Requests that wait for capacity. Before vLLM 0.20 the deferred ones cannot be told apart and count as waiting."""
+    if snapshot.waiting is None:
+        return None
+    return max(0.0, snapshot.waiting - (snapshot.waiting_deferred or 0.0))
+
+
+def gauge(values: Sequence[float | None]) -> GaugeStats | None:
+    """Statistics of the values that are there; ``None`` when there is none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return GaugeStats(mean=sum(known) / len(known), low=min(known), peak=max(known), last=known[-1])
+
+
+def increase(first: float | None, last: float | None) -> float | None:
+    """By how much a counter grew; ``None`` when it is missing at either end or went back (a histogram's sum may)."""
+    return None if first is None or last is None or last < first else last - first
+
+
+def preemption_ratio(preemptions: float | None, finished: float | None, running: GaugeStats | None) -> float | None:
+    """Share of the stints on the GPU that ended in eviction, 0..1; ``None`` while it cannot be known.
+
+    ``preemptions / max(preemptions + finished, mean running)``: while fewer stints have ended than sequences are
+    running, the running ones count instead, so that two evictions among a hundred long answers read 2 %, not 100 %.
+    """
+    if preemptions is None or finished is None:
+        return None
+    denominator = max(preemptions + finished, running.mean if running else 0.0)
+    return preemptions / denominator if denominator > 0 else None
