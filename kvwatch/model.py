@@ -275,14 +275,18 @@ class Signals:
 
     at: float
     recent: Window
-    """About 15 s: what decides the state."""
+    """15 s (or one poll, if that is longer): what decides the state."""
     fast: Window
-    """30 s: ends the page when the storm ends."""
+    """30 s (or two polls, if that is longer): ends the page when the storm ends."""
     slow: Window
     """2 min: makes it worth waking someone."""
     running: float | None = None
     waiting: float | None = None
     kv_usage: float | None = None
+    idle: bool = False
+    """The last two scrapes saw no request, running or waiting."""
+    clients_left: bool = False
+    """Since anything moved, at least as many HTTP responses ended without a finished request as are said to run or wait."""
     capacity_tokens: int | None = None
     free_tokens: float | None = None
     tokens_per_sequence: float | None = None
@@ -308,11 +312,17 @@ class Signals:
     """Cores used by the API server process (``process_cpu_seconds_total`` per second)."""
     gpu_utilization: float | None = None
     running_ceiling: float | None = None
-    """The count `running` stands at while requests wait: max_num_seqs as given, or the highest count of the fast window."""
+    """max_num_seqs as given, or the highest count seen since the engine started, which max_num_seqs cannot be below."""
     at_ceiling_share: float | None = None
-    """Share of the fast window's samples at that ceiling."""
+    """Share of the fast window's samples with a queue in which `running` stood at that ceiling."""
     sequence_share: float | None = None
     """Share of the pool one running sequence holds (usage / running, mean over the fast window)."""
+    step_token_budget: int | None = None
+    """max_num_batched_tokens as given; ``None`` where nobody said."""
+    sequences_per_step: float | None = None
+    """Sequences that got a token in a mean step, from counters: how large the batch really was, whatever the gauges caught."""
+    sequences_prefilling: float | None = None
+    """Running sequences that got no token in a mean step."""
     prefill_token_share: float | None = None
     """Share of the tokens computed in the fast window that were prompt tokens."""
     saturation: Saturation | None = None

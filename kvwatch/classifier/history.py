@@ -49,6 +49,8 @@ class History:
         self._snapshots: deque[Snapshot] = deque()
         self.restarts: deque[float] = deque(maxlen=4)
         """`at` of the last few restarts."""
+        self.highest_running = 0.0
+        """The most sequences seen running since the engine started: max_num_seqs is at least that, and no limit below it binds."""
         self._last_token_at: float | None = None
         self._last_life_at: float | None = None
 
@@ -77,10 +79,12 @@ class History:
         if previous is not None and (restarted or _went_back(previous, snapshot)):
             self.restarts.append(snapshot.at)
             self._forget()
+            self.highest_running = 0.0
             previous = _at_zero(snapshot, previous.at)
             self._snapshots.append(previous)
         self._note_progress(previous, snapshot)
         self._snapshots.append(snapshot)
+        self.highest_running = max(self.highest_running, snapshot.running or 0.0)
         while len(self._snapshots) > 1 and snapshot.at - self._snapshots[1].at >= self._span:
             self._snapshots.popleft()
 

@@ -13,13 +13,17 @@ from kvwatch.model import Cause, State
 
 ONSET_SECONDS: Final = 4.0
 RECOVERY_SECONDS: Final = 10.0
-"""To leave a bound state, or to change from one bound state or cause to another."""
+"""To leave a bound state while there is work, or to change from one bound state or cause to another."""
 
 
 class Hysteresis:
-    """The confirmed state of one engine, and since when it holds."""
+    """The confirmed state of one engine, and since when it holds.
 
-    def __init__(self) -> None:
+    *interval* is the time between polls in seconds: two polls far apart are sustained evidence by themselves.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._onset = ONSET_SECONDS if interval < 2 * ONSET_SECONDS else 0.0
         self.confirmed: Finding | None = None
         self.since: float = 0.0
         self._rival: tuple[State, Cause] | None = None
@@ -47,5 +51,6 @@ class Hysteresis:
         if rival != self._rival:
             self._rival, self._rival_since = rival, at
         healthy_both = now.state is finding.state is State.HEALTHY
-        wait = 0.0 if healthy_both else ONSET_SECONDS if now.state is State.HEALTHY else RECOVERY_SECONDS
+        quick = now.state is State.HEALTHY or finding.cause is Cause.IDLE
+        wait = 0.0 if healthy_both else self._onset if quick else RECOVERY_SECONDS
         return at - self._rival_since >= wait

@@ -58,7 +58,12 @@ class ThroughputCurve:
             return None
         for level in sorted(self._levels.values(), key=lambda known: known.running):
             grown = running >= _GROWTH * level.running
-            if grown and level.seen >= _ENOUGH and level.running >= _SMALLEST_BATCH / 2 and tokens_per_second < _GAIN * level.tokens_per_second:
+            if (
+                grown
+                and level.seen >= _ENOUGH
+                and level.running >= _SMALLEST_BATCH / 2
+                and tokens_per_second < _GAIN * level.tokens_per_second
+            ):
                 return Saturation(level.running, level.tokens_per_second, running, tokens_per_second)
         return None
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kvwatch.classifier.capacity import demand, safe_sequences
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.thresholds import Thresholds
-from kvwatch.classifier.windows import increase, summarise
+from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
 from kvwatch.model import KnownConfig, Saturation, Signals, Snapshot, Window
 
 _CEILING_TOLERANCE: Final = 0.02
@@ -26,18 +27,20 @@ def derive(
     capacity_tokens: int | None,
     known: KnownConfig,
     curve: ThroughputCurve,
+    clients_left: bool = False,
     process_cpu_ratio: float | None = None,
     gpu_utilization: float | None = None,
 ) -> Signals:
     """The signals of one engine from its *history* (at least two snapshots), polled about every *interval* seconds."""
     slack = interval / 2
-    recent, fast, slow = (
-        history.within(seconds, slack) for seconds in (thresholds.recent_window, thresholds.fast_window, thresholds.slow_window)
-    )
+    recent = history.within(max(thresholds.recent_window, interval), slack)
+    fast = history.within(max(thresholds.fast_window, 2 * interval), slack)
+    slow = history.within(thresholds.slow_window, slack)
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = _sequence_share(fast)
     tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)
-    ceiling, at_ceiling = _ceiling(fast, known.max_num_seqs)
+    per_step = max(filter(None, (_sequences_per_step(recent), _sequences_per_step(fast))), default=None)
+    ceiling = known.max_num_seqs or max(history.highest_running, per_step or 0.0)
     generation_rate, prompt_rate = _rate(fast_window.generation_tokens, fast_window), _rate(fast_window.prompt_tokens, fast_window)
     return Signals(
         at=last.at,
@@ -47,6 +50,8 @@ def derive(
         running=last.running,
         waiting=last.waiting,
         kv_usage=last.kv_usage,
+        idle=all(s.running == 0 and s.waiting == 0 for s in recent[-2:]),
+        clients_left=clients_left,
         capacity_tokens=capacity_tokens,
         free_tokens=None if last.kv_usage is None else _times(1 - last.kv_usage, capacity_tokens),
         tokens_per_sequence=tokens_per_sequence,
@@ -65,8 +70,11 @@ def derive(
         process_cpu_ratio=process_cpu_ratio,
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,
-        at_ceiling_share=at_ceiling,
+        at_ceiling_share=_at_ceiling_share(fast, ceiling),
         sequence_share=sequence_share,
+        step_token_budget=known.max_num_batched_tokens,
+        sequences_per_step=per_step,
+        sequences_prefilling=_prefilling(recent),
         prefill_token_share=_prefill_share(fast_window),
         saturation=_saturation(fast_window, curve),
         seconds_without_progress=history.seconds_without_progress(),
@@ -88,13 +96,34 @@ def _sequence_share(snapshots: Sequence[Snapshot]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _ceiling(snapshots: Sequence[Snapshot], max_num_seqs: int | None) -> tuple[float | None, float | None]:
-    """The count `running` stands at, and the share of samples at it (within 2 %)."""
-    counts = [s.running for s in snapshots if s.running is not None]
-    if not counts or max(counts) <= 0:
-        return None, None
-    ceiling = float(max_num_seqs) if max_num_seqs is not None else max(counts)
-    return ceiling, sum(count >= ceiling * (1 - _CEILING_TOLERANCE) for count in counts) / len(counts)
+def _sequences_per_step(snapshots: Sequence[Snapshot]) -> float | None:
+    """Tokens handed out per step and request: an engine output is one inter-token latency, or a first token, per sequence.
+
+    Unlike ``generation_tokens`` this does not count speculated tokens twice. With several API servers each counts the
+    steps it sees, and the quotient is too small.
+    """
+    first, last = snapshots[0], snapshots[-1]
+    steps = increase(first.steps, last.steps)
+    if not steps or first.inter_token_latency is None or last.inter_token_latency is None:
+        return None
+    outputs = last.inter_token_latency.count - first.inter_token_latency.count
+    if first.time_to_first_token is not None and last.time_to_first_token is not None:
+        outputs += last.time_to_first_token.count - first.time_to_first_token.count
+    return outputs / steps
+
+
+def _prefilling(snapshots: Sequence[Snapshot]) -> float | None:
+    """Running sequences that got no token in a mean step while others waited: they were in the middle of their prefill."""
+    running, per_step = gauge([s.running for s in snapshots if queue_of(s)]), _sequences_per_step(snapshots)
+    return None if running is None or per_step is None else max(0.0, running.mean - per_step)
+
+
+def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:
+    """Share of the samples with a queue in which `running` stood at *ceiling* (within 2 %)."""
+    counts = [s.running for s in snapshots if s.running is not None and queue_of(s)]
+    if not counts or not ceiling:
+        return None
+    return sum(count >= ceiling * (1 - _CEILING_TOLERANCE) for count in counts) / len(counts)
 
 
 def _mean_of(first: Snapshot, last: Snapshot, sum_name: str, count_name: str) -> float | None:
@@ -129,13 +158,13 @@ def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: 
         return 0.0
     if tokens_per_sequence is None or not capacity_tokens:
         return None
-    return (last.running + last.waiting) * tokens_per_sequence / capacity_tokens
+    return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
 
 
 def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None, headroom: float) -> int | None:
     if not tokens_per_sequence or not capacity_tokens:
         return None
-    return max(1, int(capacity_tokens / tokens_per_sequence * (1 - headroom)))
+    return safe_sequences(capacity_tokens, tokens_per_sequence, headroom)
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:

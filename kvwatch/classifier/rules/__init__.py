@@ -12,6 +12,7 @@ from kvwatch.classifier.rules import (
     deferred,
     frontend,
     healthy,
+    idle,
     preempting,
     sequence_slots,
     stalled,
@@ -24,12 +25,13 @@ Rule = Callable[[Signals, Thresholds], Finding | None]
 
 PRECEDENCE: Final[tuple[Rule, ...]] = (
     stalled.judge,  # frozen gauges look like anything else
+    idle.judge,  # the windows remember what is over
     preempting.judge,  # evictions are the dearest trouble
     deferred.judge,  # these requests do not wait for capacity
     admission.judge,
+    step_budget.judge,
     sequence_slots.judge,
     frontend.judge,
-    step_budget.judge,
     compute.judge,
     healthy.judge,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
-from kvwatch.classifier.rules.pressure import one_more_sequence_fills_it
+from kvwatch.classifier.rules.pressure import has_plenty_of_room
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
 
@@ -15,16 +15,16 @@ _SMALLEST_RATIO: Final = 0.02
 
 
 def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
-    """Several evictions in half a minute, a share of the stints worth naming, and a cache that was full.
+    """Several evictions in half a minute and lately, a share of the stints worth naming, and no cache with plenty of room.
 
     The counter lags (vLLM counts an eviction when its victim next emits a token) and counts evictions for priority and
-    for cache resets too, so a cache with plenty of room says these were not for want of KV.
+    for cache resets too, so a cache that was never half full says these were not for want of KV.
     """
     window = signals.fast
     count, ratio = window.preemptions, window.preemption_ratio
     if count is None or count < _FEWEST or (ratio is not None and ratio < _SMALLEST_RATIO):
         return None
-    if window.kv_usage is not None and not one_more_sequence_fills_it(signals):
+    if not signals.recent.preemptions or has_plenty_of_room(signals):
         return None
     evidence = [f"{number(count)} evictions in {number(window.seconds)} s"]
     if ratio is not None:

@@ -13,37 +13,54 @@ from kvwatch.model import Signals
 _HOT: Final = 0.90
 _LONGER_THAN_MEAN: Final = 1.15
 """The request at the head of a blocked queue is longer than the mean one: short ones pass sooner."""
-_NEARLY_FULL: Final = 0.90
+_HALF_FULL: Final = 0.50
+_MOSTLY_AT_CEILING: Final = 0.4
 
 
-def free_tokens_at_peak(signals: Signals) -> float | None:
-    """KV tokens that were free at the fullest moment of the fast window."""
+def fullness(signals: Signals) -> float | None:
+    """How full the cache really got, 0..1: the fullest sample, or what the batches that ran must have held.
+
+    Gauges are set after a step, so during a long prefill step they still show the moment before it, and a scrape is most
+    likely to fall into just such a step. The counters do not have that bias: sequences per step x share per sequence.
+    """
     usage = signals.fast.kv_usage
-    return None if usage is None or signals.capacity_tokens is None else (1 - usage.peak) * signals.capacity_tokens
+    if usage is None:
+        return None
+    held = (signals.sequences_per_step or 0.0) * (signals.sequence_share or 0.0)
+    return max(usage.peak, min(1.0, held))
+
+
+def free_tokens_at_fullest(signals: Signals) -> float | None:
+    """KV tokens that were free at the fullest moment."""
+    full = fullness(signals)
+    return None if full is None or signals.capacity_tokens is None else (1 - full) * signals.capacity_tokens
 
 
 def next_prompt_does_not_fit(signals: Signals) -> bool:
-    """At its fullest moment the cache had no room for one more prompt (vLLM admits a prompt only if all of it fits)."""
-    free = free_tokens_at_peak(signals)
+    """At its fullest the cache had no room for one more prompt (vLLM admits a prompt only if all of it fits)."""
+    free = free_tokens_at_fullest(signals)
     return free is not None and signals.next_prompt_tokens is not None and free < _LONGER_THAN_MEAN * signals.next_prompt_tokens
 
 
 def is_hot(signals: Signals) -> bool:
-    """The cache was nearly full at its fullest moment."""
-    usage = signals.fast.kv_usage
-    return usage is not None and usage.peak >= _HOT
+    """The cache was nearly full at its fullest."""
+    full = fullness(signals)
+    return full is not None and full >= _HOT
 
 
-def one_more_sequence_fills_it(signals: Signals) -> bool:
-    """The fullest moment and one more sequence make (nearly) a full cache: an eviction frees as much as its victim held."""
-    usage = signals.fast.kv_usage
-    return usage is not None and usage.peak + (signals.sequence_share or 0.0) >= _NEARLY_FULL
+def has_plenty_of_room(signals: Signals) -> bool:
+    """Even with one more sequence the cache was far from full, and at no moment half full.
+
+    An eviction frees what its victim held, and after a wave of requests has ended together a sample may catch a cache
+    that was full a moment before.
+    """
+    full = fullness(signals)
+    return full is not None and full < _HALF_FULL and full + (signals.sequence_share or 0.0) < _HOT
 
 
 def is_pinned(signals: Signals) -> bool:
-    """`running` stands at one count instead of swinging: a limit on sequences, not on memory."""
-    running = signals.fast.running
-    if running is None or signals.at_ceiling_share is None or signals.running_ceiling is None:
-        return False
-    lowest = signals.running_ceiling - max(1.0, 0.1 * signals.running_ceiling)
-    return signals.at_ceiling_share >= 0.4 and running.low >= lowest  # noqa: PLR2004 - a slot is refilled within a step or two
+    """While requests wait, `running` stands at its ceiling instead of swinging: a limit on sequences, not on memory.
+
+    A slot is refilled within a step or two, so most samples are at the ceiling and none is far below it.
+    """
+    return signals.at_ceiling_share is not None and signals.at_ceiling_share >= _MOSTLY_AT_CEILING

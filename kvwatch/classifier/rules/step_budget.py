@@ -5,25 +5,36 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.rules.pressure import is_pinned
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
 
 _MOSTLY_PREFILL: Final = 0.5
+_IN_MOST_STEPS: Final = 0.7
+_FULL_STEP: Final = 0.9
 
 
 def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
-    """A sustained queue that neither the cache nor the slots explain, and steps made mostly of prompt tokens.
+    """A sustained queue, steps made mostly of prompt tokens, and either a prompt under way in most of them or no other limit.
 
-    vLLM admits a waiting request unless the step's tokens, the slots or the blocks are used up (or it is deferred);
-    the other rules have spoken before this one.
+    vLLM admits a waiting request unless the step's tokens, the slots or the blocks are used up (or it is deferred), so
+    what neither blocks nor slots explain is the step.
     """
-    share = signals.prefill_token_share
-    if not is_sustained(signals) or signals.recent.queue is None or share is None or share < _MOSTLY_PREFILL:
+    share, queue = signals.prefill_token_share, signals.recent.queue
+    if not is_sustained(signals) or queue is None or share is None or share < _MOSTLY_PREFILL:
         return None
-    evidence = [f"{number(signals.recent.queue.mean)} requests waiting, neither slots nor KV blocks short"]
+    if is_pinned(signals) and not _steps_are_full(signals):
+        return None
+    evidence = [f"{number(queue.mean)} requests waiting, the KV cache has room"]
     if signals.fast.steps and signals.fast.step_tokens is not None:
         evidence.append(f"{number(signals.fast.step_tokens / signals.fast.steps)} tokens a step, {percent(share)} of them prompt")
     if signals.prompt_tokens_per_second is not None:
         evidence.append(f"prefill stands at {number(signals.prompt_tokens_per_second)} tokens/s")
     return Finding(State.COMPUTE_BOUND, Cause.STEP_BUDGET, tuple(evidence))
+
+
+def _steps_are_full(signals: Signals) -> bool:
+    if signals.step_token_budget is not None and signals.fast.steps and signals.fast.step_tokens is not None:
+        return signals.fast.step_tokens / signals.fast.steps >= _FULL_STEP * signals.step_token_budget
+    return signals.sequences_prefilling is not None and signals.sequences_prefilling >= _IN_MOST_STEPS
