@@ -38,7 +38,7 @@ class Family:
     """A metric family; a counter's ``name`` is written without ``_total``."""
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "summary"]
     help: str
 
 
@@ -51,8 +51,12 @@ class SignalGauge:
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyGauge:
-    """A latency whose quantiles are gauges, absent where nothing was observed in the window."""
+class Latency:
+    """Quantiles of a latency, absent where nothing was observed in the window.
+
+    Its type is ``summary``, the one that may carry ``quantile``. ``_sum`` and ``_count`` are left out: they would have to count
+    since the start, and vLLM's own histogram already does.
+    """
 
     family: Family
     read: Callable[[Signals], Quantiles | None]
@@ -176,16 +180,17 @@ QUANTILES: Final = (("0.5", "p50"), ("0.95", "p95"), ("0.99", "p99"))
 
 
 def _latency(name: str, what: str) -> Family:
-    return _gauge(
-        f"{name}_seconds",
+    return Family(
+        f"kvwatch_{name}_seconds",
+        "summary",
         f"{what} over the slow window ({{slow}}), estimated from the buckets of vllm:{name}_seconds. {_ALONE}",
     )
 
 
-LATENCY_GAUGES: Final = (
-    LatencyGauge(_latency("time_to_first_token", "Time from arrival to the first token"), lambda signals: signals.time_to_first_token),
-    LatencyGauge(_latency("inter_token_latency", "Time between two tokens of one request"), lambda signals: signals.inter_token_latency),
-    LatencyGauge(
+LATENCIES: Final = (
+    Latency(_latency("time_to_first_token", "Time from arrival to the first token"), lambda signals: signals.time_to_first_token),
+    Latency(_latency("inter_token_latency", "Time between two tokens of one request"), lambda signals: signals.inter_token_latency),
+    Latency(
         _latency("e2e_request_latency", "Time from arrival to the last token of finished requests"), lambda signals: signals.e2e_latency
     ),
 )
@@ -198,7 +203,7 @@ FAMILIES: Final = (
     PREEMPTION_RATIO,
     PREEMPTIONS,
     *(gauge.family for gauge in SIGNAL_GAUGES),
-    *(gauge.family for gauge in LATENCY_GAUGES),
+    *(latency.family for latency in LATENCIES),
     ALERT_ACTIVE,
     RECOMMENDED_MAX_NUM_SEQS,
     TARGET_UP,

@@ -20,7 +20,7 @@ from kvwatch.exporter.catalogue import (
     ALERTS,
     ENGINE_ALERTS,
     FAMILIES,
-    LATENCY_GAUGES,
+    LATENCIES,
     QUANTILES,
     SIGNAL_GAUGES,
     TARGET_ALERTS,
@@ -52,12 +52,19 @@ class ViewCollector(Collector):
         self._faults = 0
         self._lock = threading.Lock()
 
+    def describe(self) -> Iterator[Metric]:
+        """The families without a series: registration learns their names, so that ``name[]`` finds them and none can come twice."""
+        yield from self._families().values()
+
+    def _families(self) -> dict[Family, Metric]:
+        return {family: Metric(family.name, self._helps[family], family.kind) for family in FAMILIES}
+
     def collect(self) -> Iterator[Metric]:
         """All families. One without series is announced all the same, so that its name and help can be found."""
-        made = {family: Metric(family.name, self._helps[family], family.kind) for family in FAMILIES}
+        made = self._families()
         for samples in self._samples_of_sound_views():
             for family, labels, value in samples:
-                made[family].add_sample(family.name if family.kind == "gauge" else f"{family.name}_total", labels, value)
+                made[family].add_sample(f"{family.name}_total" if family.kind == "counter" else family.name, labels, value)
         made[catalogue.COLLECT_FAULTS].add_sample(f"{catalogue.COLLECT_FAULTS.name}_total", {}, self._faults)
         yield from made.values()
 
@@ -127,7 +134,7 @@ def _signal_samples(signals: Signals, labels: Labels) -> Iterator[Sample]:
         value = gauge.read(signals)
         if value is not None:
             yield gauge.family, labels, float(value)
-    for latency in LATENCY_GAUGES:
+    for latency in LATENCIES:
         quantiles = latency.read(signals)
         if quantiles is not None:
             for label, field in QUANTILES:

@@ -13,8 +13,9 @@ import logging
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from cheroot.server import HTTPConnection
@@ -34,8 +35,10 @@ REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 10
 """How long a connection may stay open without a request."""
 _BACKLOG: Final = 128
+_KEPT_CONNECTIONS: Final = 100
 _MAX_HEADER_BYTES: Final = 16 * 1024
 _MAX_BODY_BYTES: Final = 1024
+_DRAIN_SECONDS: Final = 0.3
 _STOP_SECONDS: Final = 1
 _EXPIRY_SECONDS: Final = 0.25
 """How often idle connections are looked at; stopping takes up to this long."""
@@ -46,18 +49,32 @@ class _Connection(HTTPConnection):
 
     waited = False
     """Whether it has been in the selector, that is whether its client has sent something."""
+    shaken = False
+    server: _Server
 
     def communicate(self) -> bool:
         """Serve one request; true if the connection may be kept."""
-        deadline = threading.Timer(REQUEST_SECONDS, self._give_up)
+        deadline = threading.Timer(REQUEST_SECONDS, self.give_up)
         deadline.daemon = True
         deadline.start()
-        try:
-            return bool(super().communicate())  # type: ignore[no-untyped-call]  # cheroot's stubs lack it
-        finally:
-            deadline.cancel()
+        with self.server.busy(self):
+            try:
+                return self._shake_hands() and bool(super().communicate())  # type: ignore[no-untyped-call]  # cheroot's stubs lack it
+            finally:
+                deadline.cancel()
 
-    def _give_up(self) -> None:
+    def _shake_hands(self) -> bool:
+        """The TLS handshake, once; false for a client that does not get through it, who cannot be told so either."""
+        if not self.shaken and isinstance(self.socket, ssl.SSLSocket):
+            try:
+                self.socket.do_handshake()
+            except OSError:
+                return False
+        self.shaken = True
+        return True
+
+    def give_up(self) -> None:
+        """End the connection while a worker is busy with it; the worker then finds it closed."""
         # Not self.socket.shutdown: an SSLSocket would drop its TLS state under the feet of the worker that is using it.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
@@ -78,6 +95,54 @@ class _TLS(BuiltinSSLAdapter):
 
 class _Server(CherootServer):
     ConnectionClass = _Connection
+    keep_alive_conn_limit = _KEPT_CONNECTIONS
+    expiration_interval = _EXPIRY_SECONDS
+    max_request_header_size = _MAX_HEADER_BYTES
+    max_request_body_size = _MAX_BODY_BYTES
+
+    bind_error: OSError | None = None
+
+    def __init__(self, address: tuple[str, int], app: WSGIApplication) -> None:
+        super().__init__(
+            address,
+            app,
+            numthreads=WORKERS,
+            max=WORKERS,
+            server_name="kvwatch",
+            request_queue_size=_BACKLOG,
+            timeout=IDLE_SECONDS,
+            shutdown_timeout=_STOP_SECONDS,
+        )
+        self._busy: set[_Connection] = set()
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def busy(self, connection: _Connection) -> Iterator[None]:
+        """Note that a worker is busy with the connection."""
+        with self._changed:
+            self._busy.add(connection)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.remove(connection)
+                self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Wait a moment for the running requests, then cut off what is left of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy, timeout=_DRAIN_SECONDS)
+            for connection in self._busy:
+                connection.give_up()
+
+    def bind(self, family: int, type: int, proto: int = 0) -> socket.socket:  # noqa: A002 - cheroot's own name for it
+        """Bind as cheroot does, and remember why not: its own message buries the reason."""
+        try:
+            bound: socket.socket = super().bind(family, type, proto)
+        except OSError as error:
+            self.bind_error = error
+            raise
+        return bound
 
     def process_conn(self, conn: _Connection) -> None:
         """Give a connection a worker, a new one only once there is something to read."""
@@ -104,7 +169,8 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and give the port back; running requests get a second."""
+        """Stop listening and give the port back; running requests get a moment to end."""
+        self._server.drain()
         self._server.stop()
         self._thread.join()
 
@@ -114,19 +180,7 @@ def serve(app: WSGIApplication, *, host: str, port: int, cert_file: Path | None 
 
     Raises `ConfigError` when the address cannot be bound or the certificate cannot be used.
     """
-    server = _Server(
-        (host, port),
-        app,
-        numthreads=WORKERS,
-        max=WORKERS,
-        server_name="kvwatch",
-        request_queue_size=_BACKLOG,
-        timeout=IDLE_SECONDS,
-        shutdown_timeout=_STOP_SECONDS,
-    )
-    server.max_request_header_size = _MAX_HEADER_BYTES
-    server.max_request_body_size = _MAX_BODY_BYTES
-    server.expiration_interval = _EXPIRY_SECONDS
+    server = _Server((host, port), app)
     if cert_file is not None and key_file is not None:
         try:
             server.ssl_adapter = _TLS(cert_file, key_file)
@@ -135,10 +189,9 @@ def serve(app: WSGIApplication, *, host: str, port: int, cert_file: Path | None 
     try:
         server.prepare()
     except OSError as error:
-        raise ConfigError([f"web.listen_address {host}:{port}: {_reason(error)}"]) from error
+        raise ConfigError([f"web.listen_address {host}:{port}: {_reason(server.bind_error or error)}"]) from error
     return Server(server, "http" if server.ssl_adapter is None else "https")
 
 
 def _reason(error: OSError) -> str:
-    cause: Any = error.__cause__ or error
-    return str(cause.strerror or cause)
+    return error.strerror or str(error)
