@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass, field
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import pytest
+from exporter_views import VIEW, StillClock
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from kvwatch.exporter.http import Response, Sources, make_app
+from kvwatch.exporter.metrics import ViewCollector
+from kvwatch.exporter.status import status_json
+
+
+@dataclass
+class Answer:
+    status: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+def page(query: str) -> Response:
+    return Response("200 OK", "text/html; charset=utf-8", f"<p>{query}</p>".encode(), content_security_policy="default-src 'self'")
+
+
+def sources(**changed) -> Sources:
+    clock = StillClock()
+    registry = CollectorRegistry()
+    registry.register(ViewCollector(lambda: [VIEW], clock, fast_window=30.0, slow_window=120.0))
+    given = {
+        "registry": registry,
+        "page": page,
+        "status": lambda: status_json([VIEW], clock),
+        "healthy": lambda: True,
+        "ready": lambda: True,
+    }
+    return Sources(**{**given, **changed})
+
+
+def ask(path: str, *, method: str = "GET", given: Sources | None = None, **headers: str) -> Answer:
+    answer = Answer()
+    path, _, query = path.partition("?")
+    environ = {
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "REQUEST_METHOD": method,
+        **{f"HTTP_{k.upper()}": v for k, v in headers.items()},
+    }
+    setup_testing_defaults(environ)
+
+    def start_response(status, said, exc_info=None):
+        answer.status, answer.headers = status, dict(said)
+        return lambda _data: None
+
+    result = validator(make_app(given or sources()))(environ, start_response)
+    answer.body = b"".join(result)
+    result.close()
+    return answer
+
+
+def test_metrics_are_plain_text_by_default():
+    answer = ask("/metrics")
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert b'kvwatch_target_up{target="vllm-0"} 1.0\n' in answer.body
+
+
+def test_metrics_are_openmetrics_where_asked_for():
+    answer = ask("/metrics", accept="application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    assert answer.body.endswith(b"# EOF\n")
+    assert "kvwatch_state" in {family.name for family in parse_openmetrics(answer.body.decode())}
+
+
+def test_metrics_can_be_narrowed_by_name():
+    answer = ask("/metrics?name[]=kvwatch_target_up")
+    assert [line for line in answer.body.decode().splitlines() if not line.startswith("#")] == ['kvwatch_target_up{target="vllm-0"} 1.0']
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/status"])
+def test_large_answers_are_compressed_where_asked_for(path):
+    plain, packed = ask(path), ask(path, accept_encoding="gzip")
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert packed.headers["Content-Length"] == str(len(packed.body))
+
+
+def test_small_answers_are_not_compressed():
+    assert "Content-Encoding" not in ask("/-/healthy", accept_encoding="gzip").headers
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "status", "body"),
+    [
+        pytest.param("/-/healthy", {}, "200 OK", b"kvwatch is Healthy.\n", id="healthy"),
+        pytest.param(
+            "/-/healthy",
+            {"healthy": lambda: False},
+            "503 Service Unavailable",
+            b"kvwatch is not healthy: the polls have stopped.\n",
+            id="ticks stopped",
+        ),
+        pytest.param("/-/ready", {}, "200 OK", b"kvwatch is Ready.\n", id="ready"),
+        pytest.param(
+            "/-/ready",
+            {"ready": lambda: False},
+            "503 Service Unavailable",
+            b"kvwatch is not ready: not every target has been polled yet.\n",
+            id="not ready",
+        ),
+    ],
+)
+def test_probes(path, given, status, body):
+    answer = ask(path, given=sources(**given))
+    assert (answer.status, answer.body) == (status, body)
+
+
+def test_status_is_json():
+    answer = ask("/api/v1/status")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert json.loads(answer.body)["targets"][0]["name"] == "vllm-0"
+
+
+def test_the_page_gets_the_query_and_keeps_its_own_policy():
+    answer = ask("/?sort=state")
+    assert answer.body == b"<p>sort=state</p>"
+    assert answer.headers["Content-Security-Policy"] == "default-src 'self'"
+
+
+@pytest.mark.parametrize("path", ["/favicon.ico", "/metrics/", "//", "/-/reload", "/api/v1", "/../etc/passwd", "/METRICS"])
+def test_everything_else_is_not_found(path):
+    assert ask(path).status == "404 Not Found"
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/status"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_only_get_and_head_are_allowed(path, method):
+    answer = ask(path, method=method)
+    assert (answer.status, answer.headers["Allow"]) == ("405 Method Not Allowed", "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/status", "/nowhere"])
+def test_head_is_get_without_the_body(path):
+    get, head = ask(path), ask(path, method="HEAD")
+    assert (head.status, head.headers, head.body) == (get.status, get.headers, b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/api/v1/status", "/nowhere"])
+def test_every_answer_carries_the_security_headers(path):
+    headers = ask(path).headers
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Content-Security-Policy"].startswith("default-src")
+    if path != "/":
+        assert headers["Content-Security-Policy"] == "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+def test_a_large_answer_arrives_whole():
+    large = b"0123456789" * 30_000
+    assert ask("/api/v1/status", given=sources(status=lambda: large)).body == large
+
+
+def test_a_source_that_fails_is_answered_with_500_and_not_with_its_secrets():
+    def failing() -> bytes:
+        raise RuntimeError("the password is swordfish")
+
+    answer = ask("/api/v1/status", given=sources(status=failing))
+    assert answer.status == "500 Internal Server Error"
+    assert b"swordfish" not in answer.body
