@@ -1,0 +1,277 @@
+"""A simulated vLLM server in virtual time: clients, API server and engines as one queue of events.
+
+Nothing here waits or reads a clock. `Simulation.advance` runs everything that happens up to a moment; the same seed and the same calls give
+the same numbers to the last digit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+from kvwatch.errors import UsageError
+from kvwatch.simulator.config import GPU_8B, ServerConfig, StepProfile
+from kvwatch.simulator.counters import HTTP_COARSE_BOUNDS, HTTP_FINE_BOUNDS, Distribution, EngineCounters
+from kvwatch.simulator.load import IDLE, Arrivals, ClosedLoop, Load, OpenLoop, Phase
+from kvwatch.simulator.scheduler import Plan, Request, Scheduler
+
+
+@dataclass(slots=True)
+class HttpCounters:
+    """What the web framework in front of the engines counts; responses that ended, by status class."""
+
+    responses: dict[str, int] = field(default_factory=dict)
+    request_bytes: int = 0
+    fine: Distribution = field(default_factory=lambda: Distribution(HTTP_FINE_BOUNDS))
+    coarse: Distribution = field(default_factory=lambda: Distribution(HTTP_COARSE_BOUNDS))
+
+    def record(self, status: str, seconds: float, prompt: int) -> None:
+        """A response ended; a prompt is taken for one byte a token plus the JSON around it."""
+        self.responses[status] = self.responses.get(status, 0) + 1
+        self.request_bytes += prompt + 80
+        self.fine.observe(seconds)
+        self.coarse.observe(seconds)
+
+
+class Engine:
+    """One engine: its scheduler, its counters, what has not reached the scheduler yet, and the step in flight."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.scheduler = Scheduler(config)
+        self.counters = EngineCounters(max_model_len=config.max_model_len, api_servers=config.data_parallel_size)
+        self.inbox: list[Request] = []
+        self.plan: Plan | None = None
+        self.began = 0.0
+        self.overdue = False
+        """Its step is over but the engine is frozen."""
+
+    @property
+    def pressure(self) -> int:
+        """What vLLM's load balancer compares: a waiting request weighs four running ones."""
+        return 4 * (len(self.scheduler.waiting) + len(self.inbox)) + len(self.scheduler.running)
+
+
+class Simulation:
+    """A server and its clients, from virtual time 0. `start_unix` is the wall-clock second that time 0 stands for."""
+
+    def __init__(
+        self,
+        config: ServerConfig | None = None,
+        load: Load = IDLE,
+        *,
+        profile: StepProfile = GPU_8B,
+        seed: int = 0,
+        start_unix: float = 0.0,
+    ) -> None:
+        self.config = config or ServerConfig()
+        self.profile = profile
+        self.start_unix = start_unix
+        self.now = 0.0
+        self.frozen = False
+        self._clients = Random(f"{seed}/clients")  # noqa: S311 - a simulation must be repeatable
+        self._steps = Random(f"{seed}/steps")  # noqa: S311 - same
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._numbers = count()
+        self._load_number = 0
+        self._life = 0
+        """Counts kills and mass aborts: requests under way before the last one are lost."""
+        self._starts = 0
+        self.load: Load = IDLE
+        self._boot()
+        self.set_load(load)
+
+    @property
+    def unix(self) -> float:
+        """The virtual wall clock, unix seconds."""
+        return self.start_unix + self.now
+
+    @property
+    def started_unix(self) -> float:
+        """When the server process last started, unix seconds."""
+        return self.start_unix + self._started
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Do something at a virtual time; what lies in the past is done at the next `advance`."""
+        heapq.heappush(self._events, (max(time, self.now), next(self._order), action))
+
+    def advance(self, to: float) -> None:
+        """Let everything happen up to that virtual time; a time already passed changes nothing."""
+        events = self._events
+        while events and events[0][0] <= to:
+            self.now, _, action = heapq.heappop(events)
+            action()
+        self.now = max(self.now, to)
+
+    def play(self, phases: Sequence[Phase]) -> float:
+        """Change the load as the phases say, from now on; returns the virtual time at which the last one ends."""
+        begin = self.now
+        for phase in phases:
+            self.at(begin, lambda load=phase.load: self.set_load(load))  # type: ignore[misc]
+            begin += phase.seconds
+        return begin
+
+    def set_load(self, load: Load) -> None:
+        """Change what clients ask from now on; requests already sent are still answered."""
+        self._load_number += 1
+        self.load = load
+        number = self._load_number
+        match load:
+            case ClosedLoop():
+                for _ in range(load.concurrency):
+                    self._send_later(load, number)
+            case OpenLoop():
+                if load.rate > 0:
+                    self._next_burst(load, number)
+            case Arrivals():
+                for row in load.rows:
+                    self.at(self.now + row.at, lambda row=row: self._arrive(row.prompt, row.output, number))  # type: ignore[misc]
+
+    def restart(self, config: ServerConfig | None = None, *, downtime: float = 20.0) -> None:
+        """Kill the server and start it again, with new flags if given: counters from zero, all requests lost.
+
+        It is refused for `downtime` seconds. Clients of a closed loop come back when it is up. Raises `UsageError` for a negative downtime.
+        """
+        if downtime < 0:
+            raise UsageError(f"a downtime is not negative: {downtime}")
+        self.config = config or self.config
+        self._life += 1
+        self._starts += 1
+        self.serving = False
+        self.engines: list[Engine] = []
+        start = self._starts
+        self.at(self.now + downtime, lambda: self._start_again(start))
+
+    def freeze(self) -> None:
+        """Stop the engines between two steps: `/metrics` goes on answering with what it last knew."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Let frozen engines go on."""
+        self.frozen = False
+        for engine in self.engines:
+            if engine.overdue:
+                engine.overdue = False
+                self._end_step(engine)
+            else:
+                self._begin_step(engine)
+
+    def abort_clients(self) -> None:
+        """All clients hang up at once. An open loop's later requests still come; the clients of a closed loop are gone until a new load.
+
+        The gauges keep what they showed after the last step: without work vLLM takes no step and sets them no more.
+        """
+        self._life += 1
+        for engine in self.engines:
+            for request in [*engine.scheduler.abort_all(), *engine.inbox]:
+                self.http.record("2xx", self.now - request.arrived, request.prompt)
+            engine.inbox.clear()
+            engine.plan = None
+            engine.overdue = False
+        if isinstance(self.load, ClosedLoop):
+            self.set_load(IDLE)
+
+    def _boot(self) -> None:
+        self._started = self.now
+        self.serving = True
+        self.engines = [Engine(self.config) for _ in range(self.config.data_parallel_size)]
+        self.http = HttpCounters()
+
+    def _start_again(self, start: int) -> None:
+        if start != self._starts:
+            return
+        self._boot()
+        if isinstance(self.load, ClosedLoop):
+            self.set_load(self.load)
+
+    def _send_later(self, load: ClosedLoop, number: int) -> None:
+        """A closed loop's client sends its next request after the turnaround."""
+        prompt, output = load.prompt.draw(self._clients), load.output.draw(self._clients)
+        delay = self._clients.expovariate(1.0 / self.profile.turnaround) if self.profile.turnaround > 0 else 0.0
+        life = self._life
+
+        def arrive() -> None:
+            if life == self._life:
+                self._arrive(prompt, output, number, load.shared_prefix)
+
+        self.at(self.now + delay, arrive)
+
+    def _next_burst(self, load: OpenLoop, number: int) -> None:
+        def arrive() -> None:
+            if number != self._load_number:
+                return
+            for _ in range(load.burst):
+                self._arrive(load.prompt.draw(self._clients), load.output.draw(self._clients), number, load.shared_prefix)
+            self._next_burst(load, number)
+
+        self.at(self.now + self._clients.expovariate(load.rate), arrive)
+
+    def _arrive(self, prompt: int, output: int, number: int, shared_prefix: int = 0) -> None:
+        """A request reaches the API server, which refuses what is too long and hands the rest to the least loaded engine."""
+        if not self.serving or (number != self._load_number and isinstance(self.load, Arrivals)):
+            return
+        if prompt >= self.config.max_model_len:
+            self.http.record("4xx", 0.001, prompt)
+            self._answered(number)
+            return
+        request = Request(
+            number=next(self._numbers),
+            prompt=prompt,
+            output=min(output, self.config.max_model_len - prompt),
+            arrived=self.now,
+            load=number,
+            shared_prefix=min(shared_prefix, prompt),
+        )
+        engine = min(self.engines, key=lambda candidate: candidate.pressure)
+        engine.inbox.append(request)
+        self._begin_step(engine)
+
+    def _begin_step(self, engine: Engine) -> None:
+        """Start the next step if none is under way and there is something to do."""
+        if engine.plan is not None or self.frozen:
+            return
+        for request in engine.inbox:
+            request.queued_at = self.now
+            engine.scheduler.add(request)
+        engine.inbox.clear()
+        if not engine.scheduler.has_work:
+            return
+        plan = engine.scheduler.plan()
+        engine.plan = plan
+        engine.began = self.now
+        engine.counters.record_start(plan, self.now, self.config)
+        seconds = self.profile.step_seconds(len(plan.work), plan.prefill_tokens, plan.context_tokens)
+        if self.profile.jitter:
+            seconds *= self._steps.lognormvariate(0.0, self.profile.jitter)
+        if self.config.enable_mfu_metrics:
+            engine.counters.flops += self.profile.flops_per_token * plan.tokens
+
+        def end() -> None:
+            if engine.plan is plan:
+                self._end_step(engine)
+
+        self.at(self.now + seconds, end)
+
+    def _end_step(self, engine: Engine) -> None:
+        if self.frozen:
+            engine.overdue = True
+            return
+        plan = engine.plan
+        if plan is None:
+            return
+        engine.plan = None
+        emitted = engine.scheduler.complete(plan)
+        engine.counters.record_end(emitted, engine.scheduler, engine.began, self.now)
+        for request in emitted:
+            if request.generated >= request.output:
+                self.http.record("2xx", self.now - request.arrived, request.prompt)
+                self._answered(request.load)
+        self._begin_step(engine)
+
+    def _answered(self, number: int) -> None:
+        """A client has its answer; in a closed loop it goes on."""
+        if number == self._load_number and isinstance(self.load, ClosedLoop):
+            self._send_later(self.load, number)
