@@ -107,16 +107,6 @@ def kv_layout(config: Mapping[str, object], *, kv_cache_dtype: str = "auto", ten
     )
 
 
-def parameter_bytes(config: Mapping[str, object]) -> int | None:
-    """Bytes of weights, where ``config.json`` counts its parameters and says their type; ``None`` elsewhere."""
-    text = text_config(config)
-    parameters = next((n for key in ("num_parameters", "n_params", "total_params") if (n := whole(text, key))), None)
-    dtype = str(text.get("torch_dtype") or text.get("dtype") or config.get("torch_dtype") or config.get("dtype") or "")
-    if parameters is None or "quantization_config" in config or dtype not in _ELEMENT_BYTES:
-        return None
-    return parameters * _ELEMENT_BYTES[dtype]
-
-
 def _refuse_what_is_not_understood(config: Mapping[str, object], text: Mapping[str, object]) -> None:
     if config.get("is_encoder_decoder") or text.get("is_encoder_decoder"):
         raise ValueError("an encoder-decoder model caches its cross attention too, which is not understood here")
