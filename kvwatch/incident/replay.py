@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.errors import ScrapeError
-from kvwatch.exporter.alerts import AlertPolicy, EngineAlerts, TargetAlerts
 from kvwatch.incident.recording import Entry
-from kvwatch.model import Alert, Assessment, EngineId, FailureReason, ScrapeFailure
+from kvwatch.judge import Judge, Judgement
+from kvwatch.model import Alert, Assessment, FailureReason, ScrapeFailure
 from kvwatch.poller.vllm import parse_scrape
 
 
@@ -43,48 +42,21 @@ class Row:
         }
 
 
-class Judge:
-    """One target's classifier and alerts together: what the daemon and the replay both feed."""
-
-    def __init__(self, classifier: TargetClassifier, policy: AlertPolicy) -> None:
-        self._classifier = classifier
-        self._policy = policy
-        self._engine_alerts: dict[EngineId, EngineAlerts] = {}
-        self._target_alerts = TargetAlerts(policy)
-
-    def body(self, body: bytes, at: float) -> tuple[tuple[Assessment, ...], tuple[Alert, ...]]:
-        """Judge a scraped body; one that cannot be used is a failure like any other."""
-        try:
-            scrape = parse_scrape(body, at)
-        except ScrapeError as fault:
-            return self.failure(ScrapeFailure(at, fault.reason, fault.detail))
-        return self._alerted(self._classifier.observe(scrape), at), self._target_alerts.update(at, None)
-
-    def failure(self, failure: ScrapeFailure) -> tuple[tuple[Assessment, ...], tuple[Alert, ...]]:
-        """Judge a failed scrape."""
-        return self._alerted(self._classifier.fail(failure), failure.at), self._target_alerts.update(failure.at, failure)
-
-    def _alerted(self, assessments: tuple[Assessment, ...], at: float) -> tuple[Assessment, ...]:
-        self._engine_alerts = {
-            a.verdict.engine: self._engine_alerts.get(a.verdict.engine) or EngineAlerts(self._policy)
-            for a in assessments
-            if a.verdict.engine is not None
-        }
-        return tuple(
-            a if a.verdict.engine is None else replace(a, alerts=self._engine_alerts[a.verdict.engine].update(at, a.verdict, a.signals))
-            for a in assessments
-        )
-
-
 def replay(entries: Iterable[Entry], target: str, judge: Judge) -> Iterator[Row]:
     """Rows of a recording in its order; the recording's own time is the only clock."""
     for entry in entries:
-        if entry.body is not None:
-            assessments, alerts = judge.body(entry.body, entry.t)
-        else:
-            assessments, alerts = judge.failure(_failure(entry))
-        for assessment in assessments:
-            yield Row(entry.t, target, assessment, alerts)
+        judgement = _judge(entry, judge)
+        for assessment in judgement.assessments:
+            yield Row(entry.t, target, assessment, judgement.alerts)
+
+
+def _judge(entry: Entry, judge: Judge) -> Judgement:
+    if entry.body is None:
+        return judge.failed(_failure(entry))
+    try:
+        return judge.scraped(parse_scrape(entry.body, entry.t))
+    except ScrapeError as fault:
+        return judge.failed(ScrapeFailure(entry.t, fault.reason, fault.detail))
 
 
 def _failure(entry: Entry) -> ScrapeFailure:
