@@ -283,6 +283,10 @@ class Signals:
     running: float | None = None
     waiting: float | None = None
     kv_usage: float | None = None
+    idle: bool = False
+    """The last two scrapes saw no request, running or waiting."""
+    clients_left: bool = False
+    """Since anything moved, at least as many HTTP responses ended without a finished request as are said to run or wait."""
     capacity_tokens: int | None = None
     free_tokens: float | None = None
     tokens_per_sequence: float | None = None

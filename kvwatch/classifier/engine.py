@@ -6,8 +6,10 @@ The same objects run live and in replay; whoever feeds them says what time it is
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
+from kvwatch.classifier.capacity import pool_tokens
 from kvwatch.classifier.finding import Finding, number
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
@@ -42,6 +44,18 @@ _RESTARTED_SLACK: Final = 1.0
 _TOO_MANY_RESTARTS: Final = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known beside an engine's own numbers."""
+
+    capacity_tokens: int | None
+    known: KnownConfig
+    cpu: float | None
+    gpu: float | None
+    http_requests: float | None
+    """Responses ended by the API server; ``None`` where several engines share it."""
+
+
 class EngineClassifier:
     """One engine: its history, its throughput curve and its confirmed verdict."""
 
@@ -55,11 +69,10 @@ class EngineClassifier:
         self._transitions = 0
         self._state_seconds = dict.fromkeys(State, 0.0)
         self._told_at: float | None = None
+        self._http_when_alive: float | None = None
         self.seen_at = 0.0
 
-    def observe(
-        self, snapshot: Snapshot, *, restarted: bool, capacity_tokens: int | None, known: KnownConfig, cpu: float | None, gpu: float | None
-    ) -> Assessment:
+    def observe(self, snapshot: Snapshot, surroundings: Surroundings, *, restarted: bool) -> Assessment:
         """Judge the engine after one more snapshot of it."""
         self.seen_at = snapshot.at
         restarts = len(self._history.restarts)
@@ -79,11 +92,12 @@ class EngineClassifier:
             self._history,
             self._thresholds,
             interval=self._interval,
-            capacity_tokens=capacity_tokens,
-            known=known,
+            capacity_tokens=surroundings.capacity_tokens,
+            known=surroundings.known,
             curve=self._curve,
-            process_cpu_ratio=cpu,
-            gpu_utilization=gpu,
+            clients_left=self._clients_left(snapshot, surroundings.http_requests),
+            process_cpu_ratio=surroundings.cpu,
+            gpu_utilization=surroundings.gpu,
         )
         if self._counters_alternate(snapshot.at):
             evidence = "counters go back every few scrapes: several processes answer in turn under one address"
@@ -100,6 +114,15 @@ class EngineClassifier:
         self._transitions += before is not None and said.state is not before.state
         verdict = Verdict(self._engine, said.state, said.cause, said.evidence, self._hysteresis.since)
         return Assessment(verdict, signals, state_seconds=dict(self._state_seconds), transitions=self._transitions)
+
+    def _clients_left(self, snapshot: Snapshot, http_requests: float | None) -> bool:
+        """Whether as many responses have ended since the engine last moved as it says it still has to answer."""
+        if not self._history.seconds_without_life() or self._http_when_alive is None:
+            self._http_when_alive = http_requests
+        if http_requests is None or self._http_when_alive is None:
+            return False
+        left = http_requests - self._http_when_alive
+        return left > 0 and left >= (snapshot.running or 0.0) + (snapshot.waiting or 0.0)
 
     def _counters_alternate(self, at: float) -> bool:
         restarts = self._history.restarts
@@ -144,14 +167,14 @@ class TargetClassifier:
         classifier = self._engines.get(snapshot.engine)
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._thresholds, self._interval)
-        return classifier.observe(
-            snapshot,
-            restarted=restarted,
-            capacity_tokens=_pool_tokens(snapshot, len(scrape.snapshots), self._known),
+        surroundings = Surroundings(
+            capacity_tokens=pool_tokens(snapshot.config, len(scrape.snapshots), self._known),
             known=self._known,
             cpu=cpu,
             gpu=scrape.gpu_utilization,
+            http_requests=scrape.http_requests if len(scrape.snapshots) == 1 else None,
         )
+        return classifier.observe(snapshot, surroundings, restarted=restarted)
 
     def _missing(self, scrape: Scrape) -> list[Assessment]:
         """Engines that were there and are not in this scrape; forgotten after a while."""
@@ -180,6 +203,3 @@ class TargetClassifier:
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
         return (last - first) / (last_at - first_at) if last_at - first_at >= window else None
 
-
-def _pool_tokens(snapshot: Snapshot, engines: int, known: KnownConfig) -> int | None:
-    raise NotImplementedError

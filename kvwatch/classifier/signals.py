@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kvwatch.classifier.capacity import demand, safe_sequences
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
@@ -26,6 +27,7 @@ def derive(
     capacity_tokens: int | None,
     known: KnownConfig,
     curve: ThroughputCurve,
+    clients_left: bool = False,
     process_cpu_ratio: float | None = None,
     gpu_utilization: float | None = None,
 ) -> Signals:
@@ -47,6 +49,8 @@ def derive(
         running=last.running,
         waiting=last.waiting,
         kv_usage=last.kv_usage,
+        idle=all(s.running == 0 and s.waiting == 0 for s in recent[-2:]),
+        clients_left=clients_left,
         capacity_tokens=capacity_tokens,
         free_tokens=None if last.kv_usage is None else _times(1 - last.kv_usage, capacity_tokens),
         tokens_per_sequence=tokens_per_sequence,
@@ -129,13 +133,13 @@ def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: 
         return 0.0
     if tokens_per_sequence is None or not capacity_tokens:
         return None
-    return (last.running + last.waiting) * tokens_per_sequence / capacity_tokens
+    return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
 
 
 def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None, headroom: float) -> int | None:
     if not tokens_per_sequence or not capacity_tokens:
         return None
-    return max(1, int(capacity_tokens / tokens_per_sequence * (1 - headroom)))
+    return safe_sequences(capacity_tokens, tokens_per_sequence, headroom)
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:

@@ -12,6 +12,7 @@ from kvwatch.classifier.rules import (
     deferred,
     frontend,
     healthy,
+    idle,
     preempting,
     sequence_slots,
     stalled,
@@ -24,6 +25,7 @@ Rule = Callable[[Signals, Thresholds], Finding | None]
 
 PRECEDENCE: Final[tuple[Rule, ...]] = (
     stalled.judge,  # frozen gauges look like anything else
+    idle.judge,  # the windows remember what is over
     preempting.judge,  # evictions are the dearest trouble
     deferred.judge,  # these requests do not wait for capacity
     admission.judge,

@@ -17,8 +17,6 @@ def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
     running, waiting, usage = signals.recent.running, signals.recent.waiting, signals.slow.kv_usage
     if running is None or waiting is None:
         return None
-    if running.peak == 0 and waiting.peak == 0:
-        return Finding(State.HEALTHY, Cause.IDLE, ("no request running or waiting",))
     evidence = f"{number(running.mean)} running, {number(waiting.mean)} waiting"
     if usage is not None and signals.slow.seconds >= _LONG and usage.mean > thresholds.kv_watermark:
         high = f"KV cache at {percent(usage.mean)} on average for {number(signals.slow.seconds)} s, but nothing waits and nothing is evicted"

@@ -24,6 +24,8 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     count, ratio = window.preemptions, window.preemption_ratio
     if count is None or count < _FEWEST or (ratio is not None and ratio < _SMALLEST_RATIO):
         return None
+    if not signals.recent.preemptions:
+        return None
     if window.kv_usage is not None and not one_more_sequence_fills_it(signals):
         return None
     evidence = [f"{number(count)} evictions in {number(window.seconds)} s"]

@@ -1,4 +1,4 @@
-"""``compute_bound``/``stalled``: there is work, and no token comes out."""
+"""``compute_bound``/``stalled``: there is work, and no token comes out. ``unknown``/``stale``: the work has left too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
     """
     lifeless, silent = signals.seconds_without_life, signals.seconds_without_progress
     work = f"{number(signals.running or 0)} running and {number(signals.waiting or 0)} waiting"
+    if lifeless is not None and lifeless >= thresholds.stall_seconds and signals.clients_left:
+        stale = f"{work} since {number(lifeless)} s, but as many clients have left since: the gauges show the moment before"
+        return Finding(State.UNKNOWN, Cause.STALE, (stale,))
     if lifeless is not None and lifeless >= thresholds.stall_seconds:
         evidence = f"{work}, and no counter or gauge has moved for {number(lifeless)} s: the engine does not step"
     elif silent is not None and silent >= thresholds.silence_seconds:

@@ -1,0 +1,158 @@
+"""Recordings: raw scrapes as JSON lines, plain, gzip or xz by the name of the file.
+
+First line ``{"kvwatch_recording": 1, "target": …}``, then one line a scrape: ``{"t": unix seconds, "body": "exposition
+text"}`` or ``{"t": …, "error": "reason"}``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from kvwatch.errors import RecordingError
+
+VERSION: Final = 1
+_OPENERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One recorded scrape: its time (unix seconds), and either the body or why there is none."""
+
+    t: float
+    body: bytes | None
+    error: str | None
+
+
+def _open(path: Path, mode: str) -> IO[str]:
+    opener = _OPENERS.get(path.suffix, open)
+    handle: IO[str] = opener(path, mode, encoding="utf-8", newline="\n")
+    return handle
+
+
+class Reader:
+    """A recording, read line by line; use as a context manager.
+
+    Bad lines are handed to *complain* as ``FILE:LINE: what is wrong`` and skipped; a file that is no recording, that cannot be read
+    or that ends in the middle of its compression raises `RecordingError` (what came before has been given out by then).
+    """
+
+    def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
+        self._path = path
+        self._complain = complain
+        try:
+            self._raw = path.open("rb")
+            self._size = path.stat().st_size
+            self._file = _open(path, "rt")
+        except OSError as fault:
+            raise RecordingError(f"{path}: {fault.strerror or fault}") from fault
+        self.header = self._read_header()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._raw.close()
+
+    @property
+    def target(self) -> str:
+        """What was recorded: the target's URL or name."""
+        return str(self.header.get("target") or self._path.name)
+
+    def __iter__(self) -> Iterator[Entry]:
+        last: float | None = None
+        for number, line in enumerate(self._lines(), start=2):
+            if not line.strip():
+                continue
+            try:
+                entry = _entry(line)
+                if last is not None and entry.t < last:
+                    raise ValueError(f"time goes back from {last} to {entry.t}")  # noqa: TRY301 - reported like the other faults of a line
+            except ValueError as fault:
+                self._complain(f"{self._path}:{number}: {fault}, skipped")
+                continue
+            last = entry.t
+            yield entry
+
+    def _lines(self) -> Iterator[str]:
+        try:
+            for line in self._file:  # noqa: UP028 - `yield from` would close the file together with a generator that was not finished
+                yield line
+        except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as fault:
+            raise RecordingError(f"{self._path}: cut short or damaged: {fault}") from fault
+
+    def _read_header(self) -> dict[str, Any]:
+        line = next(self._lines(), "")
+        try:
+            header = json.loads(line)
+        except ValueError:
+            header = None
+        if not isinstance(header, dict) or "kvwatch_recording" not in header:
+            raise RecordingError(f'{self._path}: not a kvwatch recording: its first line is not {{"kvwatch_recording": {VERSION}, …}}')
+        if header["kvwatch_recording"] != VERSION:
+            raise RecordingError(f"{self._path}: recording version {header['kvwatch_recording']!r}; this kvwatch reads version {VERSION}")
+        return header
+
+
+def _entry(line: str) -> Entry:
+    try:
+        found = json.loads(line)
+    except ValueError as fault:
+        raise ValueError(f"not JSON ({fault})") from fault
+    if not isinstance(found, dict) or isinstance(found.get("t"), bool) or not isinstance(found.get("t"), int | float):
+        raise ValueError('no scrape: "t" (unix seconds) is missing')  # noqa: TRY004 - a fault of the data, not of a type
+    body, error = found.get("body"), found.get("error")
+    if isinstance(body, str):
+        return Entry(float(found["t"]), body.encode(), None)
+    if isinstance(error, str):
+        return Entry(float(found["t"]), None, error)
+    raise ValueError('no scrape: neither "body" nor "error" is text')
+
+
+class Writer:
+    """Writes a recording; use as a context manager. Each scrape is flushed, so a crash loses at most one.
+
+    Raises `RecordingError` when the file exists or cannot be written.
+    """
+
+    def __init__(self, path: Path, target: str) -> None:
+        try:
+            self._file = _open(path, "xt")
+        except FileExistsError as fault:
+            raise RecordingError(f"{path}: exists already; kvwatch does not overwrite a recording") from fault
+        except OSError as fault:
+            raise RecordingError(f"{path}: {fault.strerror or fault}") from fault
+        self._write({"kvwatch_recording": VERSION, "target": target})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def body(self, t: float, body: bytes) -> None:
+        """Write a successful scrape made at *t* (unix seconds); bytes that are not UTF-8 are written as U+FFFD."""
+        self._write({"t": round(t, 3), "body": body.decode("utf-8", "replace")})
+
+    def error(self, t: float, reason: str) -> None:
+        """Write a failed scrape."""
+        self._write({"t": round(t, 3), "error": reason})
+
+    def _write(self, record: dict[str, object]) -> None:
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+
+def decimated(entries: Iterator[Entry], interval: float) -> Iterator[Entry]:
+    """One entry in *interval* seconds: the first at or after each tick, as a poller of that interval would have seen."""
+    due: float | None = None
+    for entry in entries:
+        if due is None or entry.t >= due - 1e-3:
+            yield entry
+            due = entry.t + interval if due is None or entry.t - due > interval else due + interval

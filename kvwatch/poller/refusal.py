@@ -1,0 +1,43 @@
+"""Why a page of metrics holds no engine of vLLM."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kvwatch.model import FailureReason
+from kvwatch.poller import names
+from kvwatch.poller.exposition import family_names
+
+_API_SERVER: Final = ("python_", "process_", "http_", "lmcache:")
+"""What is left of vLLM's API server without stats: its process, its interpreter, its HTTP instrumentation, perhaps a cache plugin."""
+_FINGERPRINTS: Final = frozenset(("python_info", "http_requests_total", "http_request_duration_highr_seconds"))
+_OTHERS: Final = {
+    "sglang:": "SGLang",
+    "trtllm_": "TensorRT-LLM",
+    "nv_": "Triton",
+    "tgi_": "TGI",
+    "node_": "node_exporter",
+    "DCGM_": "the DCGM exporter",
+    "kvwatch_": "kvwatch itself",
+}
+
+
+def refusal(text: str) -> tuple[FailureReason, str]:
+    """The reason and one line for a person, for an exposition in which no engine was found."""
+    found = family_names(text)
+    ours = {name for name in found if names.resolve(name) or "vllm" in name}
+    if any(_is_core(name) for name in ours):
+        return FailureReason.NO_VLLM_METRICS, "vLLM's families are declared, but no engine has reported a number yet"
+    strangers = sorted(name for name in found - ours if not name.startswith(_API_SERVER))
+    if not strangers and not found.isdisjoint(_FINGERPRINTS):
+        return FailureReason.STATS_DISABLED, "an API server without vLLM's families: was it started with --disable-log-stats?"
+    other = next((product for prefix, product in _OTHERS.items() if any(name.startswith(prefix) for name in found)), None)
+    if other is not None:
+        return FailureReason.NO_VLLM_METRICS, f"these are the metrics of {other}, not of vLLM"
+    return FailureReason.NO_VLLM_METRICS, f"no family of vLLM among {len(found)}: {', '.join(strangers[:3])}"
+
+
+def _is_core(name: str) -> bool:
+    """Whether a sample or family name belongs to a family every vLLM engine has (OpenMetrics declares counters without ``_total``)."""
+    wire = names.resolve(name) or names.resolve(f"{name}_total")
+    return wire is not None and wire.sample in names.CORE

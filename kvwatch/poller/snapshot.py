@@ -1,0 +1,155 @@
+"""What was read of one engine becomes its `Snapshot`."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from kvwatch.model import EngineConfig, EngineId, Histogram, Snapshot
+from kvwatch.poller import names
+from kvwatch.poller.exposition import parse_value
+
+Parts = dict[str, float]
+"""Finite values by the family's own label (``le``, ``finished_reason``, …), by ``""`` where it has none."""
+Draft = dict[str, Parts]
+"""What was read of one engine, by sample name without prefix."""
+
+_BELOW_ZERO: Final = -1e-6
+"""Usage down to here is an arithmetic zero; further below, the gauge is broken (vllm-ascend #10048)."""
+_WHERE: Final = {signal.name: (signal.samples, signal.part) for signal in names.SIGNALS}
+_FAMILIES: Final = {signal.name: signal.families for signal in names.SIGNALS}
+_NO_CONFIG: Final = EngineConfig()
+
+
+def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConfig = _NO_CONFIG) -> Snapshot:
+    """One engine's numbers at `at`; what was absent, NaN, infinite or impossible is ``None``."""
+    return Snapshot(
+        engine=engine,
+        at=at,
+        running=_number(draft, "running"),
+        waiting=_number(draft, "waiting"),
+        waiting_deferred=_number(draft, "waiting_deferred"),
+        kv_usage=_usage(draft),
+        asleep=_asleep(draft),
+        preemptions=_number(draft, "preemptions"),
+        finished=_number(draft, "finished"),
+        generation_tokens=_number(draft, "generation_tokens"),
+        prompt_tokens=_number(draft, "prompt_tokens"),
+        computed_prompt_tokens=_number(draft, "computed_prompt_tokens"),
+        steps=_number(draft, "steps"),
+        step_tokens=_number(draft, "step_tokens"),
+        prefix_queries=_number(draft, "prefix_queries"),
+        prefix_hits=_number(draft, "prefix_hits"),
+        flops=_number(draft, "flops") or None,  # 0 means that nobody counts: --enable-mfu-metrics is off
+        time_to_first_token=_histogram(draft, "time_to_first_token"),
+        inter_token_latency=_histogram(draft, "inter_token_latency"),
+        e2e_latency=_histogram(draft, "e2e_latency"),
+        prompt_length_sum=_number(draft, "prompt_length_sum"),
+        prompt_length_count=_number(draft, "prompt_length_count"),
+        generation_length_sum=_number(draft, "generation_length_sum"),
+        generation_length_count=_number(draft, "generation_length_count"),
+        prefill_time_sum=_number(draft, "prefill_time_sum"),
+        prefill_time_count=_number(draft, "prefill_time_count"),
+        created=max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None),
+        config=config,
+    )
+
+
+def read_config(labels: Mapping[str, str]) -> EngineConfig:
+    """The labels of ``cache_config_info``; all are strings, ``"None"`` and ``"True"`` are how Python prints."""
+    tokens = _positive(labels.get("kv_cache_size_tokens"))
+    concurrency = _positive(labels.get("kv_cache_max_concurrency"))
+    prefix_caching = labels.get("enable_prefix_caching")
+    cache_dtype = labels.get("cache_dtype")
+    return EngineConfig(
+        kv_cache_size_tokens=_whole(tokens),
+        num_gpu_blocks=_whole(_positive(labels.get("num_gpu_blocks"))),
+        block_size=_whole(_positive(labels.get("block_size"))),
+        max_model_len=round(tokens / concurrency) if tokens and concurrency else None,
+        cache_dtype=None if cache_dtype in (None, "", "None") else cache_dtype,
+        gpu_memory_utilization=_positive(labels.get("gpu_memory_utilization")),
+        enable_prefix_caching={"True": True, "False": False}.get(prefix_caching or ""),
+    )
+
+
+def _reading(draft: Draft, name: str) -> float | None:
+    """The number of a signal from the first of its samples that carries one: the part asked for, or the sum of all parts."""
+    samples, part = _WHERE[name]
+    for sample in samples:
+        parts = draft.get(sample)
+        if parts:
+            return sum(parts.values()) if part is None else parts.get(part)
+    return None
+
+
+def _number(draft: Draft, name: str) -> float | None:
+    """A signal that counts something; one below zero is no number."""
+    value = _reading(draft, name)
+    return None if value is None or value < 0 else value
+
+
+def _usage(draft: Draft) -> float | None:
+    """KV usage as a share; it is 0..1 in spite of its name ``_perc``."""
+    value = _reading(draft, "kv_usage")
+    return None if value is None or value < _BELOW_ZERO else min(max(value, 0.0), 1.0)
+
+
+def _asleep(draft: Draft) -> bool | None:
+    awake = _reading(draft, "asleep")
+    return None if awake is None else awake == 0
+
+
+def _histogram(draft: Draft, name: str) -> Histogram | None:
+    """The first family of this signal that is a whole histogram."""
+    for family in _FAMILIES[name]:
+        buckets = draft.get(family + "_bucket")
+        layout = _layout(tuple(buckets)) if buckets else None
+        if not buckets or layout is None:
+            continue
+        total = buckets.get(layout.infinity) if layout.infinity else _only(draft.get(family + "_count"))
+        if total is not None:
+            counts = array("d", [buckets[edge] for edge in layout.edges])
+            counts.append(total)
+            return Histogram(bounds=layout.bounds, counts=counts, sum=_only(draft.get(family + "_sum")))
+    return None
+
+
+def _only(parts: Parts | None) -> float | None:
+    return parts.get("") if parts else None
+
+
+class _Layout(NamedTuple):
+    """How the ``le`` texts of a histogram are to be read."""
+
+    bounds: tuple[float, ...]
+    edges: tuple[str, ...]
+    """The texts of `bounds`."""
+    infinity: str | None
+
+
+@lru_cache(maxsize=256)
+def _layout(edges: tuple[str, ...]) -> _Layout | None:
+    """Edges sorted; ``None`` when one of them is no number. One object for all snapshots: the bounds are most of a histogram's memory."""
+    try:
+        numbers = {edge: parse_value(edge) for edge in edges}
+    except ValueError:
+        return None
+    finite = sorted((edge for edge in edges if math.isfinite(numbers[edge])), key=numbers.__getitem__)
+    infinity = next((edge for edge in edges if numbers[edge] == math.inf), None)
+    return _Layout(tuple(numbers[edge] for edge in finite), tuple(finite), infinity)
+
+
+def _positive(text: str | None) -> float | None:
+    """A number above zero, ``None`` for everything else that a label may say."""
+    try:
+        value = parse_value(text or "")
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
