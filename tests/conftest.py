@@ -1,0 +1,47 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+TOOLS: Final = REPOSITORY / ".cache" / "tools"
+# Debian's name for it, where the package itself is installed.
+ALIASES: Final = {"alertmanager": ("alertmanager", "prometheus-alertmanager")}
+
+
+def find_tool(name: str) -> Path | None:
+    """The program of that name, from PATH or from `.cache/tools`; ``None`` where the machine lacks it."""
+    for alias in ALIASES.get(name, (name,)):
+        found = shutil.which(alias) or shutil.which(alias, path=str(TOOLS))
+        if found:
+            return Path(found)
+    return None
+
+
+@pytest.fixture(scope="session")
+def require_tool() -> Callable[[str], Path]:
+    """Path of a program a test cannot do without: a missing one skips the test, and fails it where CI=true."""
+
+    def path_of(name: str) -> Path:
+        found = find_tool(name)
+        if found is not None:
+            return found
+        reason = f"{name} is neither on PATH nor in .cache/tools (tests/tools/fetch.sh puts Prometheus' tools there)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return path_of
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the working copy."""
+    return REPOSITORY
