@@ -1,0 +1,220 @@
+"""Targets that come and go: addresses behind a name, and Prometheus' file_sd files.
+
+`Discovery.discover` turns what was configured into concrete ``http(s)://host:port/path`` targets, as often as it is called. It blocks on
+DNS and on files, never longer than `LOOKUP_SECONDS` per name, so the daemon calls it beside the polls and not in them.
+
+A source that cannot be read keeps what it said last: a DNS outage or a half-written file must not unwatch a fleet. Only an answer
+removes targets: a name without addresses (also NXDOMAIN, as in Prometheus' dns_sd), a file without the group, or no file any more.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import dns.exception
+import dns.nameserver
+import dns.resolver
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from kvwatch.errors import ConfigError
+from kvwatch.settings import DiscoverySettings, TargetSettings
+
+LOOKUP_SECONDS: Final = 5.0
+"""The longest one name may take to resolve, retries included."""
+
+Lookup = Callable[[str], Sequence[str]]
+"""Name -> its addresses now (none is an answer). Raises `LookupFailed` where nobody can say."""
+
+
+class LookupFailed(Exception):  # noqa: N818 - it says what happened; it never leaves this module's callers
+    """A name could not be resolved; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """One look around: every concrete target, and one line for each source that could not be followed."""
+
+    targets: tuple[TargetSettings, ...]
+    faults: tuple[str, ...] = ()
+
+
+class Discovery:
+    """Follows names and files. Keeps the last good answer of each source, and nothing else.
+
+    *targets* may mix fixed URLs and ``dns+`` ones; *lookup* is the way to resolve names, by default `dns_lookup` as *settings* say.
+    """
+
+    def __init__(self, targets: Sequence[TargetSettings], settings: DiscoverySettings, lookup: Lookup | None = None) -> None:
+        self._configured = tuple(targets)
+        self._globs = tuple(settings.files)
+        needs_dns = any(_follows_dns(target) for target in targets)
+        self._lookup = lookup or (dns_lookup(settings.dns_server) if needs_dns else _no_lookup)
+        self._last_good: dict[str, tuple[TargetSettings, ...]] = {}
+
+    def discover(self) -> Discovered:
+        """Every target there is now: the configured ones in their order, then those from files. Never raises for a bad source.
+
+        Of two targets with one URL the first counts, silently; of two with one name the first counts and the other is a fault,
+        because the ``target`` label could not tell them apart.
+        """
+        faults: list[str] = []
+        found: list[TargetSettings] = []
+        for target in self._configured:
+            if _follows_dns(target):
+                found += self._or_last_good(target.url, partial(addresses_as_targets, target, self._lookup), faults)
+            else:
+                found.append(target)
+        for path in self._files(faults):
+            found += self._or_last_good(path, partial(read_file_sd, Path(path)), faults)
+        return Discovered(tuple(_distinct(found, faults)), tuple(faults))
+
+    def _or_last_good(self, source: str, read: Callable[[], Iterable[TargetSettings]], faults: list[str]) -> tuple[TargetSettings, ...]:
+        try:
+            self._last_good[source] = tuple(read())
+        except (LookupFailed, OSError, ValueError) as error:
+            kept = len(self._last_good.get(source, ()))
+            faults.append(f"{source}: {_one_line(error)}; keeping the {kept} targets it last named")
+        return self._last_good.get(source, ())
+
+    def _files(self, faults: list[str]) -> list[str]:
+        """The files that exist now, each once, in a stable order. Files that are gone are forgotten with their targets."""
+        paths: dict[str, None] = {}
+        for pattern in self._globs:
+            matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - patterns may be absolute, which Path.glob refuses
+            if not matches and not glob.has_magic(pattern):
+                faults.append(f"{pattern}: no such file")
+            paths.update(dict.fromkeys(matches))
+        names = {target.url for target in self._configured}
+        self._last_good = {source: kept for source, kept in self._last_good.items() if source in names or source in paths}
+        return list(paths)
+
+
+def dns_lookup(server: str | None) -> Lookup:
+    """A `Lookup` through *server* (``host:port`` or ``[ipv6]:port``, an address), or through the system's resolvers when None.
+
+    IPv4 first; IPv6 where the name has no IPv4, so that a dual-stack pod is one target and not two. Relative names go through the
+    system's search list, as ``vllm-pods`` inside a pod does. Raises `ConfigError` for a server that is none.
+    """
+    try:
+        resolver = dns.resolver.Resolver(configure=server is None)
+        if server is not None:
+            resolver.nameservers, resolver.port = _server_address(server)
+    except (dns.exception.DNSException, ValueError) as error:
+        raise ConfigError([f"discovery.dns_server: {_one_line(error)}"]) from error
+
+    def lookup(name: str) -> Sequence[str]:
+        for kind in ("A", "AAAA"):
+            try:
+                answer = resolver.resolve(name, kind, search=True, lifetime=LOOKUP_SECONDS, raise_on_no_answer=False)
+            except dns.resolver.NXDOMAIN:
+                return ()
+            except dns.exception.DNSException as error:
+                raise LookupFailed(_one_line(error)) from error
+            if addresses := [record.to_text() for record in answer]:
+                return sorted(addresses, key=lambda address: ip_address(address).packed)
+        return ()
+
+    return lookup
+
+
+def addresses_as_targets(target: TargetSettings, lookup: Lookup) -> Iterator[TargetSettings]:
+    """One concrete target per address of the ``dns+http(s)`` *target*, with everything else it says.
+
+    Its name is the concrete URL, or ``name/address:port`` where the configured target has a name of its own.
+    """
+    parts = urlsplit(target.url)
+    scheme = parts.scheme.removeprefix("dns+")
+    for address in lookup(parts.hostname or ""):
+        host = f"[{address}]" if ":" in address else address
+        authority = host if parts.port is None else f"{host}:{parts.port}"
+        url = SplitResult(scheme, authority, parts.path, parts.query, "").geturl()
+        name = url if target.name == target.url else f"{target.name}/{authority}"
+        yield target.model_copy(update={"url": url, "name": name})
+
+
+class _Group(BaseModel):
+    """One group of a file_sd file."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    targets: list[str]
+    labels: dict[str, str] = {}
+
+
+_GROUPS: Final = TypeAdapter(list[_Group])
+
+
+def read_file_sd(path: Path) -> list[TargetSettings]:
+    """The targets of one file_sd file, JSON or YAML by its suffix. Raises `OSError` or `ValueError` naming the first fault.
+
+    ``__scheme__`` (http) and ``__metrics_path__`` (/metrics) are honoured. ``instance`` names the target where its group has only one.
+    Other labels belong to Prometheus and are ignored: kvwatch's series carry the target's name and nothing more.
+    """
+    text = path.read_text(encoding="utf-8")
+    try:
+        groups = _GROUPS.validate_python(json.loads(text) if path.suffix == ".json" else yaml.safe_load(text))
+        return [_file_target(host, group) for group in groups for host in group.targets]
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise ValueError(f"{where}: {fault['msg']}" if where else fault["msg"]) from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {_one_line(error)}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+
+
+def _file_target(host: str, group: _Group) -> TargetSettings:
+    scheme, path = group.labels.get("__scheme__", "http"), group.labels.get("__metrics_path__", "/metrics")
+    if scheme not in {"http", "https"}:
+        raise ValueError(f"__scheme__ {scheme!r} is neither http nor https")
+    if "/" in host:
+        raise ValueError(f"{host!r} is not host:port: the scheme goes into __scheme__, the path into __metrics_path__")
+    name = group.labels.get("instance", "") if len(group.targets) == 1 else ""
+    return TargetSettings(url=f"{scheme}://{host}/{path.removeprefix('/')}", name=name)
+
+
+def _distinct(found: Iterable[TargetSettings], faults: list[str]) -> Iterator[TargetSettings]:
+    urls: set[str] = set()
+    names: set[str] = set()
+    for target in found:
+        if target.url in urls:
+            continue
+        if target.name in names:
+            faults.append(f"{target.url}: the name {target.name!r} is taken by another target; not watched")
+            continue
+        urls.add(target.url)
+        names.add(target.name)
+        yield target
+
+
+def _follows_dns(target: TargetSettings) -> bool:
+    return target.url.startswith("dns+")
+
+
+def _no_lookup(name: str) -> Sequence[str]:
+    raise LookupFailed(f"{name} is not expected to be looked up")
+
+
+def _server_address(server: str) -> tuple[list[str | dns.nameserver.Nameserver], int]:
+    """``10.96.0.10:53`` as dnspython wants it: the addresses, and the port of all of them."""
+    parts = urlsplit(f"//{server}")
+    if not parts.hostname:
+        raise ValueError(f"{server!r} is not host:port")
+    try:
+        return [str(ip_address(parts.hostname))], parts.port or 53
+    except ValueError as error:
+        raise ValueError(f"{server!r} must be an address and a port, such as 10.96.0.10:53: {error}") from error
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
