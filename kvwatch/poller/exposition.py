@@ -7,7 +7,6 @@ Lines nobody asked for are not looked at, so what is wrong with them does no har
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
@@ -19,7 +18,8 @@ from kvwatch.model import FailureReason
 
 Name = TypeVar("Name")
 
-_LINE: Final = re.compile(r"^[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)(.*)$", re.MULTILINE)
+# Looked for in a text with a newline put before it: a literal to jump to is three times as fast as ``^``.
+_LINE: Final = re.compile(r"\n[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)(.*)")
 _LABELS: Final = r'\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}'
 _REST: Final = re.compile(
     rf"(?P<labels>\s*{_LABELS}\s*|\s+)(?P<value>[^\s#]+)"  # what both formats have
@@ -47,7 +47,7 @@ def decode(body: bytes) -> str:
         raise ScrapeError(FailureReason.NOT_METRICS, f"the body is HTML or XML: {excerpt(start)}")
     if start.startswith(("{", "[")):
         raise ScrapeError(FailureReason.NOT_METRICS, f"the body is JSON: {excerpt(start)}")
-    if not _METADATA.search(text) and not any(True for _ in _sample_lines(text)):
+    if not _METADATA.search(text) and not any(_is_sample(rest) for _, rest in _lines(text)):
         raise ScrapeError(FailureReason.NOT_METRICS, f"the body has no line of metrics: {excerpt(start)}")
     if not text.endswith("\n") and not text.endswith("# EOF"):
         raise ScrapeError(FailureReason.PARSE, f"the body is cut off within its last line: {excerpt(text.rsplit(chr(10), 1)[-1])}")
@@ -60,7 +60,7 @@ def select(text: str, wanted: Callable[[str], Name | None]) -> Iterator[tuple[Na
     Timestamps and exemplars are dropped, NaN and infinities are values. Raises `ScrapeError` (``PARSE``) at the first selected line
     that is not a sample. Label text is not validated here but by `parse_labels`.
     """
-    for name, rest in _LINE.findall(text):
+    for name, rest in _lines(text):
         known = wanted(name)
         if known is None:
             continue
@@ -101,7 +101,7 @@ def parse_labels(text: str) -> dict[str, str]:
 def family_names(text: str) -> set[str]:
     """The names of all samples and of all families that are declared, to say what a body is when it is not what was hoped for."""
     declared = re.findall(r"^# (?:HELP|TYPE) (\S+)", text, re.MULTILINE)
-    return {*declared, *(name for name, _ in _LINE.findall(text))}
+    return {*declared, *(name for name, _ in _lines(text))}
 
 
 def excerpt(text: str) -> str:
@@ -124,16 +124,18 @@ def _value_or_fault(name: str, rest: str, number: str) -> float:
         raise ScrapeError(FailureReason.PARSE, f"a value that is no number: {excerpt(name + rest)}") from None
 
 
-def _sample_lines(text: str) -> Iterator[str]:
-    """Lines that read like a sample, whatever its name."""
-    for found in _LINE.finditer(text):
-        rest = _REST.fullmatch(found[2])
-        if rest is not None and not math.isnan(_value_or_nan(rest["value"])):
-            yield found[0]
+def _lines(text: str) -> list[tuple[str, str]]:
+    """Name and rest of every line that is no comment."""
+    return _LINE.findall(f"\n{text}")
 
 
-def _value_or_nan(text: str) -> float:
+def _is_sample(rest: str) -> bool:
+    """Whether what follows a word makes a sample of it."""
+    match = _REST.fullmatch(rest)
+    if match is None:
+        return False
     try:
-        return parse_value(text)
+        parse_value(match["value"])
     except ValueError:
-        return math.nan
+        return False
+    return True

@@ -1,0 +1,56 @@
+"""What `requests` raises becomes a reason from the closed set, in words that hold nothing secret."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kvwatch.errors import ScrapeError
+from kvwatch.model import FailureReason
+from kvwatch.poller.exposition import excerpt
+
+_REASONS: Final[tuple[tuple[type[BaseException], FailureReason], ...]] = (
+    (ssl.SSLEOFError, FailureReason.RESET),
+    (ssl.SSLError, FailureReason.TLS),
+    (TimeoutError, FailureReason.TIMEOUT),
+    (ConnectionError, FailureReason.RESET),  # http.client.RemoteDisconnected is one
+    (http.client.IncompleteRead, FailureReason.RESET),
+    (http.client.HTTPException, FailureReason.NOT_METRICS),
+    (zlib.error, FailureReason.ENCODING),
+)
+
+
+def failure(error: BaseException, deadline: float) -> ScrapeError:
+    """The reason behind `error`: `requests` wraps what `urllib3` wraps what `http.client` or the socket said."""
+    for cause in _causes(error):
+        for kind, reason in _REASONS:
+            if isinstance(cause, kind):
+                return ScrapeError(reason, _words(cause, reason, deadline))
+    return ScrapeError(FailureReason.INTERNAL, f"the request could not be made: {type(error).__name__}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _words(cause: BaseException, reason: FailureReason, deadline: float) -> str:
+    """One line for a person. Nothing of the request is in it, and of the answer no more than an excerpt."""
+    match reason:
+        case FailureReason.TIMEOUT:
+            return f"no whole answer within {deadline:g} s"
+        case FailureReason.TLS:
+            return str(getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "the handshake failed")
+        case FailureReason.NOT_METRICS:
+            return f"the peer does not speak HTTP: {excerpt(str(cause))}"
+        case FailureReason.ENCODING:
+            return "the body cannot be unpacked"
+        case _ if isinstance(cause, http.client.IncompleteRead):
+            return "the body ended before its announced length"
+        case _:
+            return getattr(cause, "strerror", None) or "the peer closed the connection without an answer"

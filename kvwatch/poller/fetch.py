@@ -1,0 +1,192 @@
+"""A URL becomes bytes: within one deadline, up to a size, and with a reason from a closed set when it does not.
+
+Every fetch has a connection of its own: vLLM closes idle ones after 5 s, which is just when the next poll would use one. Nothing is
+retried, the next poll is the retry; no redirect is followed; no proxy and no ~/.netrc is heeded unless asked for.
+"""
+
+from __future__ import annotations
+
+import ssl
+import zlib
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+import requests
+import requests.adapters
+import requests.auth
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from urllib3 import HTTPResponse, HTTPSConnectionPool
+from urllib3.exceptions import HTTPError
+
+from kvwatch import __version__
+from kvwatch.clock import Clock
+from kvwatch.errors import ScrapeError
+from kvwatch.model import FailureReason
+from kvwatch.poller.connection import BoundedHTTPConnection, BoundedHTTPSConnection, Deadline
+from kvwatch.poller.exposition import excerpt
+from kvwatch.poller.failure import failure
+
+Fetch = Callable[[str], bytes]
+"""What the daemon needs: ``partial(fetch, deadline=…, max_bytes=…, clock=…)``, or a test's function."""
+
+_HEADERS: Final = {
+    # The plain text format by name: under OpenMetrics some versions spell vllm: as vllm_ and nobody needs exemplars.
+    "Accept": "text/plain;version=0.0.4",
+    "Accept-Encoding": "identity",
+    "Connection": "close",
+    "User-Agent": f"kvwatch/{__version__}",
+}
+_CHUNK: Final = 65536
+_OK: Final = 200
+_REDIRECTS: Final = range(300, 400)
+_EXCERPT: Final = 200
+_GZIP_OR_ZLIB: Final = 47
+"""``wbits`` of `zlib` that reads both headers."""
+
+
+def fetch(
+    url: str,
+    *,
+    deadline: float,
+    max_bytes: int,
+    clock: Clock,
+    ca_file: Path | None = None,
+    bearer_token_file: Path | None = None,
+    trust_environment: bool = False,
+) -> bytes:
+    """The body of `url`, unpacked, at most `max_bytes` long, at most `deadline` seconds from now.
+
+    `ca_file` replaces the usual authorities, the token is read anew each time, `trust_environment` heeds HTTP_PROXY and ~/.netrc.
+    Raises `ScrapeError` and nothing else; its text never holds the token.
+    """
+    until = Deadline(clock, deadline)
+    auth = _Bearer(_token(bearer_token_file)) if bearer_token_file is not None else None
+    with requests.Session() as session:
+        session.trust_env = trust_environment
+        adapter = _Adapter(until)
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        try:
+            response = session.get(
+                url,
+                headers=_HEADERS,
+                auth=auth,
+                timeout=deadline,
+                allow_redirects=False,
+                stream=True,
+                verify=True if ca_file is None else str(ca_file),
+            )
+            with response:
+                _check_status(response)
+                return _read(cast("HTTPResponse", response.raw), max_bytes, until)
+        except ScrapeError:
+            raise
+        except (requests.RequestException, HTTPError, OSError, ValueError, zlib.error) as error:
+            raise failure(error, deadline) from None
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Gives each connection its deadline, and TLS a context that is loaded once rather than for every poll."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def get_connection_with_tls_context(
+        self, request: requests.PreparedRequest, verify: bool | str | None, proxies: Any = None, cert: Any = None
+    ) -> Any:
+        pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
+        connection: Callable[..., object] = BoundedHTTPConnection
+        if isinstance(pool, HTTPSConnectionPool):
+            connection = BoundedHTTPSConnection
+            pool.ca_certs = pool.ca_cert_dir = None  # the context has them
+            pool.conn_kw["ssl_context"] = tls_context(Path(verify if isinstance(verify, str) else DEFAULT_CA_BUNDLE_PATH))
+        cast("Any", pool).ConnectionCls = partial(connection, deadline=self._deadline)
+        return pool
+
+    def cert_verify(self, *_: Any, **__: Any) -> None:
+        """Nothing: it would have the authorities loaded again for this connection."""
+
+
+class _Bearer(requests.auth.AuthBase):
+    """Its presence also keeps ~/.netrc out."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def tls_context(authorities: Path) -> ssl.SSLContext:
+    """A client context that trusts `authorities` (a file or a directory), made anew when the file has changed."""
+    try:
+        return _tls_context(authorities, authorities.stat().st_mtime_ns)
+    except OSError as error:  # ssl.SSLError is one
+        raise ScrapeError(FailureReason.TLS, f"the CA file {authorities} cannot be used: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=16)
+def _tls_context(authorities: Path, _changed: int) -> ssl.SSLContext:
+    if authorities.is_dir():
+        return ssl.create_default_context(capath=str(authorities))
+    return ssl.create_default_context(cafile=str(authorities))
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise ScrapeError(FailureReason.INTERNAL, f"bearer_token_file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not token.isprintable() or " " in token:
+        raise ScrapeError(FailureReason.INTERNAL, f"bearer_token_file {path} does not hold one token")
+    return token
+
+
+def _check_status(response: requests.Response) -> None:
+    status = response.status_code
+    if status in _REDIRECTS:
+        target = ascii(response.headers.get("Location", "nowhere")[:_EXCERPT])
+        raise ScrapeError(FailureReason.REDIRECT, f"HTTP {status} to {target}; redirects are not followed, name the real URL")
+    if status != _OK:
+        raise ScrapeError(FailureReason.HTTP_STATUS, f"HTTP {status} {ascii((response.reason or '')[:_EXCERPT])[1:-1]}".rstrip())
+
+
+def _read(raw: HTTPResponse, max_bytes: int, deadline: Deadline) -> bytes:
+    """The body, unpacked. Unpacking is done here with a limit, so that a small body cannot become a large memory."""
+    too_large = ScrapeError(FailureReason.TOO_LARGE, f"the body is larger than {max_bytes} bytes")
+    if (raw.length_remaining or 0) > max_bytes:
+        raise too_large
+    body = bytearray()
+    packed = (raw.headers.get("Content-Encoding") or "identity").lower()
+    unpack = _unpacker(packed)
+    while chunk := raw.read1(_CHUNK, decode_content=False):
+        body += chunk if unpack is None else unpack.decompress(chunk, max_bytes + 1 - len(body))
+        if len(body) > max_bytes:
+            raise too_large
+        deadline.remaining()
+    if unpack is not None and not unpack.eof:
+        raise ScrapeError(FailureReason.RESET, f"the {packed} body is cut off")
+    return bytes(body)
+
+
+class _Unpacker(Protocol):
+    """What `zlib.decompressobj` returns."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+def _unpacker(packed: str) -> _Unpacker | None:
+    if packed == "identity":
+        return None
+    if packed in ("gzip", "x-gzip", "deflate"):
+        return zlib.decompressobj(_GZIP_OR_ZLIB)
+    raise ScrapeError(FailureReason.ENCODING, f"the body is packed as {excerpt(packed)}, which was not asked for")
