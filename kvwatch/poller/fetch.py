@@ -169,6 +169,8 @@ def _read(raw: HTTPResponse, max_bytes: int, deadline: Deadline) -> bytes:
         body += chunk if unpack is None else unpack.decompress(chunk, max_bytes + 1 - len(body))
         if len(body) > max_bytes:
             raise too_large
+        if unpack is not None and unpack.eof:
+            break
         deadline.remaining()
     if unpack is not None and not unpack.eof:
         raise ScrapeError(FailureReason.RESET, f"the {packed} body is cut off")
