@@ -60,7 +60,7 @@ def load(
             from_file = _read_yaml(path)
         except ConfigError as fault:
             faults.extend(fault.faults)
-    sources = _Sources(from_file, {"targets": list(urls)} if urls else {}, flags(parsed_args=arguments) if flags else None)
+    sources = _Sources(from_file, {"targets": list(urls)} if urls else {}, flags(parsed_args=arguments) if flags and arguments else None)
     try:
         settings = sources.settings()
     except ValidationError as fault:
@@ -97,8 +97,8 @@ class _Sources:
                 dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
                 file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
             ) -> tuple[PydanticBaseSettingsSource, ...]:
-                flags = () if sources._flags is None else (sources._flags,)  # noqa: SLF001 - its own enclosing object
-                return init_settings, *flags, env_settings, InitSettingsSource(settings_cls, sources._from_file)  # noqa: SLF001
+                flags = () if sources._flags is None else (sources._flags,)
+                return init_settings, *flags, env_settings, InitSettingsSource(settings_cls, sources._from_file)
 
         return Loaded(**self._from_arguments)
 
@@ -108,7 +108,9 @@ def _unknown_names(environment: Mapping[str, str]) -> list[str]:
     fields = {name.upper() for name in Settings.model_fields}
     ours = (name for name in environment if name.upper().startswith(_PREFIX))
     return sorted(
-        name for name in ours if name.upper().removeprefix(_PREFIX).split("__")[0] not in fields and not _SERVICE_LINK.fullmatch(name.upper())
+        name
+        for name in ours
+        if name.upper().removeprefix(_PREFIX).split("__")[0] not in fields and not _SERVICE_LINK.fullmatch(name.upper())
     )
 
 
@@ -128,7 +130,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
             seen.add(key)
@@ -151,5 +153,3 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError([f"{path}: the file must hold a mapping of settings, not a {type(found).__name__}"])
     return {str(key): value for key, value in found.items()}
-
-

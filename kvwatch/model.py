@@ -390,6 +390,8 @@ class Assessment:
     """``None`` where the scrape failed or nothing can be said yet."""
     alerts: tuple[Alert, ...] = ()
     advice: tuple[Change, ...] = ()
+    config: EngineConfig = EngineConfig()
+    """What the engine says of its own cache."""
     state_seconds: Mapping[State, float] = field(default_factory=dict)
     """Seconds this engine has been seen in each state since it is known; every member present once an engine is known."""
     transitions: int = 0

@@ -20,6 +20,7 @@ from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import (
     Assessment,
     Cause,
+    EngineConfig,
     EngineId,
     FailureReason,
     KnownConfig,
@@ -70,11 +71,13 @@ class EngineClassifier:
         self._state_seconds = dict.fromkeys(State, 0.0)
         self._told_at: float | None = None
         self._http_when_alive: float | None = None
+        self._config = EngineConfig()
         self.seen_at = 0.0
 
     def observe(self, snapshot: Snapshot, surroundings: Surroundings, *, restarted: bool) -> Assessment:
         """Judge the engine after one more snapshot of it."""
         self.seen_at = snapshot.at
+        self._config = snapshot.config
         restarts = len(self._history.restarts)
         before = self._history.last if len(self._history) else None
         self._history.append(snapshot, restarted=restarted)
@@ -113,7 +116,7 @@ class EngineClassifier:
         said = self._hysteresis.settle(finding, at)
         self._transitions += before is not None and said.state is not before.state
         verdict = Verdict(self._engine, said.state, said.cause, said.evidence, self._hysteresis.since)
-        return Assessment(verdict, signals, state_seconds=dict(self._state_seconds), transitions=self._transitions)
+        return Assessment(verdict, signals, config=self._config, state_seconds=dict(self._state_seconds), transitions=self._transitions)
 
     def _clients_left(self, snapshot: Snapshot, http_requests: float | None) -> bool:
         """Whether as many responses have ended since the engine last moved as it says it still has to answer."""

@@ -51,6 +51,7 @@ class Hysteresis:
         if rival != self._rival:
             self._rival, self._rival_since = rival, at
         healthy_both = now.state is finding.state is State.HEALTHY
-        quick = now.state is State.HEALTHY or finding.cause is Cause.IDLE
-        wait = 0.0 if healthy_both else self._onset if quick else RECOVERY_SECONDS
+        if healthy_both or (now.state is State.HEALTHY and finding.cause is Cause.PREEMPTING):
+            return True  # several evictions are sustained evidence by themselves, and may page
+        wait = self._onset if now.state is State.HEALTHY or finding.cause is Cause.IDLE else RECOVERY_SECONDS
         return at - self._rival_since >= wait

@@ -7,6 +7,7 @@ text"}`` or ``{"t": …, "error": "reason"}``.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from kvwatch.errors import RecordingError
 
 VERSION: Final = 1
 _OPENERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".xz": lzma.open}
+"""By suffix; anything else is plain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,11 @@ class Entry:
     error: str | None
 
 
-def _open(path: Path, mode: str) -> IO[str]:
-    opener = _OPENERS.get(path.suffix, open)
-    handle: IO[str] = opener(path, mode, encoding="utf-8", newline="\n")
-    return handle
+def _open(path: Path, raw: IO[bytes]) -> IO[str]:
+    """The text inside *raw*, unpacked by the suffix of *path*."""
+    opener = _OPENERS.get(path.suffix)
+    mode = raw.mode.replace("+", "")
+    return io.TextIOWrapper(raw if opener is None else opener(raw, mode), encoding="utf-8", newline="\n")
 
 
 class Reader:
@@ -43,12 +46,13 @@ class Reader:
     """
 
     def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
+        self.name = path.name
         self._path = path
         self._complain = complain
         try:
             self._raw = path.open("rb")
-            self._size = path.stat().st_size
-            self._file = _open(path, "rt")
+            self.size = path.stat().st_size
+            self._file = _open(path, self._raw)
         except OSError as fault:
             raise RecordingError(f"{path}: {fault.strerror or fault}") from fault
         self.header = self._read_header()
@@ -59,6 +63,10 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._file.close()
         self._raw.close()
+
+    def position(self) -> int:
+        """Bytes of the file read so far, of `size`: how far a long recording has come."""
+        return self._raw.tell()
 
     @property
     def target(self) -> str:
@@ -123,7 +131,8 @@ class Writer:
 
     def __init__(self, path: Path, target: str) -> None:
         try:
-            self._file = _open(path, "xt")
+            self._raw = path.open("xb")
+            self._file = _open(path, self._raw)
         except FileExistsError as fault:
             raise RecordingError(f"{path}: exists already; kvwatch does not overwrite a recording") from fault
         except OSError as fault:
@@ -135,10 +144,11 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        self._raw.close()
 
-    def body(self, t: float, body: bytes) -> None:
-        """Write a successful scrape made at *t* (unix seconds); bytes that are not UTF-8 are written as U+FFFD."""
-        self._write({"t": round(t, 3), "body": body.decode("utf-8", "replace")})
+    def body(self, t: float, body: str) -> None:
+        """Write a successful scrape made at *t* (unix seconds)."""
+        self._write({"t": round(t, 3), "body": body})
 
     def error(self, t: float, reason: str) -> None:
         """Write a failed scrape."""

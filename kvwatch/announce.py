@@ -1,0 +1,83 @@
+"""The log of a watch: one event per change between two views of a target, the steady state at debug."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from kvwatch.model import Alert, Assessment, EngineId, Severity, State, TargetView
+
+_log = structlog.get_logger(__name__)
+
+
+def announce(before: TargetView, after: TargetView) -> None:
+    """Log what changed from one view to the next."""
+    _log.debug("target.polled", target=after.name, seconds=round(after.scrape_seconds or 0.0, 4), engines=len(after.assessments))
+    _announce_failure(before, after)
+    known = {assessment.verdict.engine: assessment for assessment in before.assessments}
+    for assessment in after.assessments:
+        if assessment.verdict.engine is not None:
+            _announce_state(after.name, known.get(assessment.verdict.engine), assessment)
+    _announce_alerts(after.name, _alerts(before), _alerts(after))
+
+
+def _announce_failure(before: TargetView, after: TargetView) -> None:
+    if after.failure is not None:
+        if before.failure is None or before.failure.reason is not after.failure.reason:
+            _log.warning("target.failed", target=after.name, reason=str(after.failure.reason), detail=after.failure.detail)
+    elif before.failure is not None:
+        _log.info("target.recovered", target=after.name)
+
+
+def _announce_state(target: str, before: Assessment | None, after: Assessment) -> None:
+    verdict, was = after.verdict, before.verdict if before else None
+    if was is not None and was.state is verdict.state:
+        if was.cause is not verdict.cause:
+            _log.debug(
+                "engine.cause_changed", target=target, **_engine(verdict.engine), cause=str(verdict.cause), evidence=verdict.evidence
+            )
+        return
+    level = _log.warning if verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND) else _log.info
+    first = after.advice[0] if after.advice else None
+    level(
+        "engine.state_changed",
+        target=target,
+        **_engine(verdict.engine),
+        state=str(verdict.state),
+        cause=str(verdict.cause),
+        was=str(was.state) if was else None,
+        evidence=verdict.evidence,
+        **(
+            {"advice": f"{first.lever} {first.current} -> {first.proposed}: {first.reason}" if first.proposed else first.reason}
+            if first
+            else {}
+        ),
+    )
+
+
+def _announce_alerts(
+    target: str, before: dict[tuple[EngineId | None, str], Alert], after: dict[tuple[EngineId | None, str], Alert]
+) -> None:
+    for key in after.keys() - before.keys():
+        alert = after[key]
+        level = _log.error if alert.severity is Severity.CRITICAL else _log.warning
+        level(
+            "alert.fired", target=target, **_engine(key[0]), alert=alert.name, severity=str(alert.severity), description=alert.description
+        )
+    for key in before.keys() - after.keys():
+        _log.info("alert.resolved", target=target, **_engine(key[0]), alert=key[1])
+
+
+def _alerts(view: TargetView) -> dict[tuple[EngineId | None, str], Alert]:
+    def keyed(engine: EngineId | None, alerts: Iterable[Alert]) -> dict[tuple[EngineId | None, str], Alert]:
+        return {(engine, alert.name): alert for alert in alerts}
+
+    found = keyed(None, view.alerts)
+    for assessment in view.assessments:
+        found |= keyed(assessment.verdict.engine, assessment.alerts)
+    return found
+
+
+def _engine(engine: EngineId | None) -> dict[str, str]:
+    return {} if engine is None else {"model_name": engine.model_name, "engine": engine.engine}

@@ -1,0 +1,29 @@
+"""What several subcommands ask of argparse."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TypeAlias
+
+from kvwatch.settings import parse_duration
+
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse gives it no public name
+
+
+def positive_duration(text: str) -> float:
+    """Seconds of a duration such as ``5s`` or ``1m30s``, for ``type=``."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError("it must be longer than nothing")
+    return seconds
+
+
+def positive_count(text: str) -> int:
+    """A whole number above 0, for ``type=``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

@@ -1,0 +1,33 @@
+"""``kvwatch run``: the daemon. Without any configuration it watches http://127.0.0.1:8000/metrics and serves on :20058."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic_settings import CliSettingsSource
+
+from kvwatch import log, watch
+from kvwatch.config import add_flags, load
+
+if TYPE_CHECKING:
+    from kvwatch.arguments import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """The subcommand's arguments: a flag for every setting."""
+    parser = subparsers.add_parser("run", help="watch vLLM and serve what holds it back", description=__doc__)
+    parser.set_defaults(run=partial(run, add_flags(parser)))
+
+
+def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
+    """Run the daemon until a signal ends it. Raises `ConfigError`."""
+    settings = load(arguments, flags)
+    if arguments.config_check:
+        print("the configuration is good")  # noqa: T201 - what --config.check is for
+        return 0
+    log.configure(settings.log)
+    code = watch.run(settings)
+    watch.leave(code)
+    return code

@@ -1,0 +1,194 @@
+"""The daemon: wires the rooms, keeps a watch per target, and stops within a second.
+
+Every target has its own job, history and verdicts; what they share is the HTTP front, which only reads the last views.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from kvwatch import __version__
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.exporter.http import Response, Sources, make_app
+from kvwatch.exporter.metrics import ViewCollector
+from kvwatch.exporter.server import Server, serve
+from kvwatch.exporter.status import status_json
+from kvwatch.exporter.telemetry import Telemetry
+from kvwatch.judge import judge_for
+from kvwatch.model import Scrape, TargetView
+from kvwatch.poller.discovery import Discovery
+from kvwatch.poller.fetch import fetch
+from kvwatch.poller.vllm import parse_scrape
+from kvwatch.schedule import Schedule
+from kvwatch.settings import Settings, TargetSettings
+from kvwatch.target_watch import TargetWatch
+
+_log = structlog.get_logger(__name__)
+
+_DISCOVERY: Final = "\0discovery"
+"""No target can have this name."""
+_HEARTBEAT_SECONDS: Final = 1.0
+_MISSED_POLLS: Final = 3
+
+
+class Daemon:
+    """Everything that runs. `start` it, `stop` it; *read* is how a target is asked, so that tests can answer themselves."""
+
+    def __init__(self, settings: Settings, clock: Clock, read: Callable[[TargetSettings], Scrape] | None = None) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._read = read or partial(read_target, settings, clock)
+        self._telemetry = Telemetry()
+        self._schedule = Schedule(clock, self._overrun)
+        self._discovery = Discovery(settings.targets, settings.discovery)
+        self._discovery_faults: tuple[str, ...] = ()
+        self._watches: dict[str, TargetWatch] = {}
+        self._lock = threading.Lock()
+        self._last_tick = clock.monotonic()
+        self._server: Server | None = None
+        self._telemetry.registry.register(
+            ViewCollector(self.views, clock, fast_window=settings.window.fast, slow_window=settings.window.slow),
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP front answers; raises `RuntimeError` before `start`."""
+        if self._server is None:
+            raise RuntimeError("the daemon has not been started")
+        return self._server.url
+
+    def start(self) -> None:
+        """Bind the port and begin to poll. Raises `ConfigError` when the port or the certificate cannot be used."""
+        web = self._settings.web
+        host, port = web.host_port
+        sources = Sources(
+            registry=self._telemetry.registry,
+            page=lambda _query: Response("200 OK", "text/plain; charset=utf-8", b"kvwatch: see /metrics and /api/v1/status\n"),
+            status=lambda: status_json(self.views(), self._clock),
+            healthy=self.healthy,
+            ready=self.ready,
+        )
+        self._server = serve(make_app(sources), host=host, port=port, cert_file=web.cert_file, key_file=web.key_file)
+        self._discover()
+        self._schedule.every(self._settings.discovery.refresh, _DISCOVERY, self._discover)
+        self._schedule.start()
+        _log.info("kvwatch.started", version=__version__, url=self._server.url, targets=sorted(self._watches))
+
+    def stop(self) -> None:
+        """Stop polling and serving; calling it again changes nothing."""
+        self._schedule.stop()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def heal(self) -> None:
+        """Called about once a second: notices that the host's clock was set."""
+        if self._schedule.heal():
+            _log.warning("clock.stepped", detail="the host's clock was set; ages and rates do not depend on it, polls go on")
+
+    def views(self) -> tuple[TargetView, ...]:
+        """The last word on every target, by name; never waits for one."""
+        with self._lock:
+            watches = list(self._watches.values())
+        return tuple(sorted((watch.view for watch in watches), key=lambda view: view.name))
+
+    def healthy(self) -> bool:
+        """Whether polls are still being made."""
+        patience = _MISSED_POLLS * self._settings.poll.interval + self._settings.poll.deadline
+        return self._schedule.running and (not self._watches or self._clock.monotonic() - self._last_tick < patience)
+
+    def ready(self) -> bool:
+        """Whether every target was polled once."""
+        return all(view.at is not None for view in self.views())
+
+    def _discover(self) -> None:
+        """Add watches for the targets that came, and end those of the targets that left."""
+        found = self._discovery.discover()
+        for fault in found.faults:
+            if fault not in self._discovery_faults:
+                _log.warning("discovery.failed", detail=fault)
+        self._discovery_faults = found.faults
+        wanted = {target.name: target for target in found.targets}
+        for name, watch in list(self._watches.items()):
+            if wanted.get(name) != watch.target:
+                self._remove(name)
+        for name, target in wanted.items():
+            if name not in self._watches:
+                self._add(target)
+
+    def _add(self, target: TargetSettings) -> None:
+        interval = self._settings.poll.interval
+        watch = TargetWatch(
+            target,
+            interval,
+            read=partial(self._read, target),
+            judge=judge_for(self._settings, target),
+            clock=self._clock,
+            telemetry=self._telemetry,
+            publish=self._publish,
+        )
+        self._telemetry.target_added(target.name)
+        with self._lock:
+            self._watches[target.name] = watch
+        self._schedule.every(interval, target.name, watch.tick)
+        _log.info("target.added", target=target.name, url=target.url)
+
+    def _remove(self, name: str) -> None:
+        self._schedule.remove(name)
+        with self._lock:
+            del self._watches[name]
+        self._telemetry.target_removed(name)
+        _log.info("target.removed", target=name)
+
+    def _publish(self, view: TargetView) -> None:
+        self._last_tick = view.at if view.at is not None else self._last_tick
+
+    def _overrun(self, name: str) -> None:
+        if name != _DISCOVERY:
+            self._telemetry.tick_overrun(name)
+
+
+def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scrape:
+    """Ask a target once. Raises `ScrapeError`."""
+    poll = settings.poll
+    body = fetch(
+        target.url,
+        deadline=poll.deadline,
+        max_bytes=poll.max_body_bytes,
+        clock=clock,
+        ca_file=poll.ca_file,
+        bearer_token_file=poll.bearer_token_file,
+        trust_environment=poll.trust_environment,
+    )
+    return parse_scrape(body, clock.monotonic())
+
+
+def run(settings: Settings, clock: Clock | None = None) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns the exit code. Raises `ConfigError` when it cannot start."""
+    stopping = {signal.SIGTERM, signal.SIGINT}
+    # Blocked here and in every thread started later, then waited for: no handler runs in the middle of anything.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
+    daemon = Daemon(settings, clock or SystemClock())
+    try:
+        daemon.start()
+        while (received := signal.sigtimedwait(stopping, _HEARTBEAT_SECONDS)) is None:
+            daemon.heal()
+        _log.info("kvwatch.stopping", signal=signal.Signals(received.si_signo).name)
+    finally:
+        daemon.stop()
+    return 0
+
+
+def leave(code: int) -> None:
+    """End the process at once: a poll under way in a worker thread would hold a normal exit until its deadline."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
