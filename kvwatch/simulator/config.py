@@ -13,8 +13,7 @@ from kvwatch.errors import UsageError
 class StepProfile:
     """How long one engine step takes, and what surrounds it; seconds unless said otherwise.
 
-    ``base + per_sequence * sequences + per_prefill_token * prefill tokens + per_context_token * KV tokens read``, times a lognormal factor
-    of spread `jitter`.
+    A step takes the sum of the five ``base`` and ``per_…`` terms, times a lognormal factor of spread `jitter`.
     """
 
     name: str
@@ -24,46 +23,59 @@ class StepProfile:
     """Each scheduled sequence: sampling, detokenising, its row of the batch."""
     per_prefill_token: float
     """Each prompt token computed in the step, recomputed ones included."""
+    per_prefill_pair: float
+    """Each pair of such a token and a token before it: attention, which makes long prompts dearer than their length."""
     per_context_token: float
-    """Each token of KV that attention reads for the sequences of the step."""
+    """Each token of KV that the step reads for its sequences."""
     turnaround: float
-    """Mean time a request spends outside the engine: API server, network and, in a closed loop, the client between two requests."""
-    jitter: float = 0.05
-    flops_per_token: float = 0.0
+    """Mean time between an answer and the next request of the same client in a closed loop: API server, network and client; exponential."""
+    jitter: float
+    flops_per_token: float
     """For ``--enable-mfu-metrics``: about twice the number of weights."""
-    frontend_cpu_per_token: float = 0.0001
+    frontend_cpu_per_token: float
     """Processor seconds the API server spends on each token it streams."""
 
-    def step_seconds(self, sequences: int, prefill_tokens: int, context_tokens: int) -> float:
+    def step_seconds(self, *, sequences: int, prefill_tokens: int, prefill_pairs: float, context_tokens: int) -> float:
         """Duration of a step before jitter."""
-        return self.base + self.per_sequence * sequences + self.per_prefill_token * prefill_tokens + self.per_context_token * context_tokens
+        return (
+            self.base
+            + self.per_sequence * sequences
+            + self.per_prefill_token * prefill_tokens
+            + self.per_prefill_pair * prefill_pairs
+            + self.per_context_token * context_tokens
+        )
 
 
 CPU_25M: Final = StepProfile(
     name="cpu-25m",
-    base=0.0050,
-    per_sequence=0.00020,
-    per_prefill_token=0.00019,
-    per_context_token=0.3e-6,
-    turnaround=0.40,
+    base=0.0043,
+    per_sequence=0.00038,
+    per_prefill_token=0.000115,
+    per_prefill_pair=0.115e-6,
+    per_context_token=0.1e-6,
+    turnaround=0.12,
     jitter=0.10,
     flops_per_token=5.06e7,
-    frontend_cpu_per_token=0.00015,
+    frontend_cpu_per_token=0.00013,
 )
-"""The recordings' machine: a 25M-parameter model on two cores shared with its clients. Calibrated once over all recordings."""
+"""The recordings' machine: a 25M-parameter model on two cores shared with its clients. Calibrated once, for all recordings together."""
 
 GPU_8B: Final = StepProfile(
     name="gpu-8b",
     base=0.0090,
     per_sequence=0.00005,
     per_prefill_token=0.00008,
+    per_prefill_pair=2.6e-9,
     per_context_token=65e-9,
     turnaround=0.03,
     jitter=0.05,
     flops_per_token=1.6e10,
     frontend_cpu_per_token=0.00006,
 )
-"""An 8B model in 16 bits on one GPU of 2 TB/s: weights read in about 8 ms a step, 128 KiB of KV a token, 12 500 prompt tokens/s."""
+"""An 8B model in 16 bits on one GPU of 2 TB/s and 200 usable TFLOP/s.
+
+16 GB of weights are read in 8 ms, 128 KiB of KV a token in 65 ns; a prompt token is 16 GFLOP, a pair in attention 0.5 MFLOP.
+"""
 
 PROFILES: Final = {profile.name: profile for profile in (CPU_25M, GPU_8B)}
 

@@ -59,8 +59,10 @@ class Plan:
     """Each scheduled request and its number of tokens, running ones first."""
     prefill_tokens: int
     """Tokens of prompts and of recomputations; the rest is one token for each decoding sequence."""
+    prefill_pairs: float
+    """Pairs of such a token and the tokens up to it, which attention computes."""
     context_tokens: int
-    """KV tokens attention reads: the length of every scheduled sequence."""
+    """KV tokens the step reads: the length of every scheduled sequence up to its last token of this step."""
     admitted: list[Request]
     preempted: list[Request]
 
@@ -94,6 +96,7 @@ class Scheduler:
         work: list[tuple[Request, int]] = []
         preempted: list[Request] = []
         prefill = context = index = 0
+        pairs = 0.0
         block_size = self.config.block_size
         running = self.running
         while index < len(running) and budget:
@@ -110,6 +113,7 @@ class Scheduler:
             context += end
             if tokens > 1 or not request.generated:
                 prefill += tokens
+                pairs += tokens * (end - tokens / 2)
             index += 1
         admitted: list[Request] = []
         if not preempted:
@@ -118,7 +122,15 @@ class Scheduler:
                 admitted.append(request)
                 context += request.computed + tokens
                 prefill += tokens
-        return Plan(work=work, prefill_tokens=prefill, context_tokens=context, admitted=admitted, preempted=preempted)
+                pairs += tokens * (request.computed + tokens / 2)
+        return Plan(
+            work=work,
+            prefill_tokens=prefill,
+            prefill_pairs=pairs,
+            context_tokens=context,
+            admitted=admitted,
+            preempted=preempted,
+        )
 
     def complete(self, plan: Plan) -> list[Request]:
         """Account for a finished step; returns the requests that each gave one token, and lets the ones that are done go."""

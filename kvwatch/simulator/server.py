@@ -29,7 +29,7 @@ SLICE_SECONDS: Final = 10.0
 class SimulatorServer:
     """A simulation served on `host`:`port` (0: any free one), its time running `speed` times as fast as the clock's.
 
-    Usable as a context manager; `close` ends the threads and frees the port. While the simulated server is down the port refuses to connect.
+    Usable as a context manager; `close` ends the threads and frees the port. While the simulated server is down, connecting is refused.
     Raises `OSError` when the port cannot be had and `UsageError` for a speed that is not positive.
     """
 

@@ -243,7 +243,12 @@ class Simulation:
         engine.plan = plan
         engine.began = self.now
         engine.counters.record_start(plan, self.now, self.config)
-        seconds = self.profile.step_seconds(len(plan.work), plan.prefill_tokens, plan.context_tokens)
+        seconds = self.profile.step_seconds(
+            sequences=len(plan.work),
+            prefill_tokens=plan.prefill_tokens,
+            prefill_pairs=plan.prefill_pairs,
+            context_tokens=plan.context_tokens,
+        )
         if self.profile.jitter:
             seconds *= self._steps.lognormvariate(0.0, self.profile.jitter)
         if self.config.enable_mfu_metrics:
