@@ -1,0 +1,144 @@
+"""The last half hour of every engine, for the sparklines of the status page.
+
+Bounded by construction: an engine has at most `POINTS` points of `SLOT_SECONDS` each in packed arrays, about 10 KiB with
+all overheads; polls closer together than a slot are merged into one point. Nothing is interpolated: a poll without numbers
+leaves a point without numbers, and polls that never came leave no point at all.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kvwatch.model import EngineId, GaugeStats, Signals, State, TargetView
+
+SPAN_SECONDS: Final = 1800.0
+SLOT_SECONDS: Final = 10.0
+POINTS: Final = int(SPAN_SECONDS / SLOT_SECONDS)
+_VANISHED_KEPT: Final = 8
+"""Engines of a target that are gone and may come back; the one gone longest is dropped first."""
+_STATES: Final = tuple(State)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One slot of an engine's history; numbers are ``None`` where the polls brought none."""
+
+    at: float
+    """Monotonic time of the first poll in it."""
+    state: State
+    """As of the last poll in it."""
+    kv_mean: float | None
+    kv_peak: float | None
+    running: float | None
+    waiting: float | None
+    preemption_ratio: float | None
+    """Highest of the fast window's."""
+    tokens_per_second: float | None
+
+
+def _mean(so_far: float, number: float, polls: int) -> float:
+    return so_far + (number - so_far) / polls
+
+
+def _highest(so_far: float, number: float, _polls: int) -> float:
+    return max(so_far, number)
+
+
+def _kv_stats(signals: Signals, read: Callable[[GaugeStats], float]) -> float | None:
+    return signals.kv_usage if signals.recent.kv_usage is None else read(signals.recent.kv_usage)
+
+
+_COLUMNS: Final[tuple[tuple[Callable[[Signals], float | None], Callable[[float, float, int], float]], ...]] = (
+    (lambda signals: _kv_stats(signals, lambda usage: usage.mean), _mean),
+    (lambda signals: _kv_stats(signals, lambda usage: usage.peak), _highest),
+    (lambda signals: signals.running, _mean),
+    (lambda signals: signals.waiting, _mean),
+    (lambda signals: signals.fast.preemption_ratio, _highest),
+    (lambda signals: signals.generation_tokens_per_second, _mean),
+)
+"""For each number of a `Point`, in its order: where it is read and how two polls of one slot become one."""
+
+
+class Track:
+    """The points of one engine, packed: an absent number is NaN in here and ``None`` outside."""
+
+    __slots__ = ("_at", "_columns", "_merged", "_states", "last_at")
+
+    def __init__(self) -> None:
+        self._at = array("d")
+        self._states = array("B")
+        self._columns = tuple(array("f") for _ in _COLUMNS)
+        self._merged = 0
+        self.last_at = -math.inf
+
+    def add(self, at: float, state: State, signals: Signals | None) -> None:
+        """Add a poll: part of the last point while that is younger than a slot, else a point of its own. A poll seen before is ignored."""
+        if at <= self.last_at:
+            return
+        self.last_at = at
+        if not self._at or at - self._at[-1] >= SLOT_SECONDS:
+            self._open(at)
+        self._merged += 1
+        self._states[-1] = _STATES.index(state)
+        for column, (read, merge) in zip(self._columns, _COLUMNS, strict=True):
+            number = None if signals is None else read(signals)
+            if number is not None:
+                column[-1] = number if math.isnan(column[-1]) else merge(column[-1], number, self._merged)
+
+    def _open(self, at: float) -> None:
+        self._merged = 0
+        self._at.append(at)
+        self._states.append(0)
+        for column in self._columns:
+            column.append(math.nan)
+        packed: tuple[array[float] | array[int], ...] = (self._at, self._states, *self._columns)
+        while len(self._at) > POINTS or self._at[0] < at - SPAN_SECONDS:
+            for numbers in packed:
+                numbers.pop(0)
+
+    def points(self) -> Iterator[Point]:
+        """The points, oldest first."""
+        for at, state, *numbers in zip(self._at, self._states, *self._columns, strict=True):
+            yield Point(at, _STATES[state], *(None if math.isnan(number) else number for number in numbers))
+
+
+class History:
+    """The tracks of all engines. Pollers record while pages are drawn, so every method takes the lock, and none keeps it long."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, dict[EngineId, Track]] = {}
+        self._lock = threading.Lock()
+
+    def record(self, view: TargetView) -> None:
+        """Take in a view that was just published."""
+        if view.at is None:
+            return
+        with self._lock:
+            tracks = self._tracks.setdefault(view.name, {})
+            for assessment in view.assessments:
+                if assessment.verdict.engine is not None:
+                    track = tracks.setdefault(assessment.verdict.engine, Track())
+                    track.add(view.at, assessment.verdict.state, assessment.signals)
+            self._forget_vanished(tracks, view.at)
+
+    def _forget_vanished(self, tracks: dict[EngineId, Track], now: float) -> None:
+        vanished = sorted((track.last_at, engine) for engine, track in tracks.items() if track.last_at < now)
+        for position, (last_at, engine) in enumerate(reversed(vanished)):
+            if position >= _VANISHED_KEPT or last_at < now - SPAN_SECONDS:
+                del tracks[engine]
+
+    def forget(self, target: str) -> None:
+        """Drop a target that is not watched any more."""
+        with self._lock:
+            self._tracks.pop(target, None)
+
+    def points(self, target: str, engine: EngineId) -> tuple[Point, ...]:
+        """The points of an engine, oldest first; empty for one nobody knows."""
+        with self._lock:
+            track = self._tracks.get(target, {}).get(engine)
+            return () if track is None else tuple(track.points())

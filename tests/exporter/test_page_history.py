@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+from exporter_views import SIGNALS, STORMING, UNPOLLED, VIEW, failed
+
+from kvwatch.exporter.history import POINTS, SLOT_SECONDS, SPAN_SECONDS, History, Track
+from kvwatch.model import EngineId, GaugeStats, State
+
+ENGINE = STORMING.verdict.engine
+
+
+def usage(mean, peak):
+    return replace(SIGNALS, recent=replace(SIGNALS.recent, kv_usage=GaugeStats(mean=mean, low=0.0, peak=peak, last=mean)))
+
+
+def view_at(at, *, engine=ENGINE, signals=SIGNALS, target="vllm-0"):
+    verdict = replace(STORMING.verdict, engine=engine)
+    return replace(VIEW, name=target, at=at, assessments=(replace(STORMING, verdict=verdict, signals=signals),))
+
+
+def test_a_poll_becomes_a_point():
+    history = History()
+    history.record(view_at(100.0))
+    (point,) = history.points("vllm-0", ENGINE)
+    assert (point.at, point.state) == (100.0, State.KV_BOUND)
+    assert point.kv_mean == pytest.approx(0.93)
+    assert point.kv_peak == pytest.approx(0.9975)
+    assert (point.running, point.waiting, point.tokens_per_second) == (12.0, 7.0, 401.5)
+    assert point.preemption_ratio == pytest.approx(0.4)
+
+
+def test_polls_of_one_slot_become_one_point_of_their_means_and_peaks():
+    track = Track()
+    track.add(100.0, State.HEALTHY, replace(usage(0.5, 0.75), running=2.0))
+    track.add(104.0, State.HEALTHY, replace(usage(0.25, 0.5), running=4.0))
+    track.add(108.0, State.KV_BOUND, replace(usage(0.0, 1.0), running=9.0))
+    (point,) = track.points()
+    assert (point.at, point.kv_mean, point.kv_peak, point.running, point.state) == (100.0, 0.25, 1.0, 5.0, State.KV_BOUND)
+
+
+def test_a_slot_later_a_new_point_begins():
+    track = Track()
+    track.add(100.0, State.HEALTHY, SIGNALS)
+    track.add(100.0 + SLOT_SECONDS, State.HEALTHY, SIGNALS)
+    assert [point.at for point in track.points()] == [100.0, 110.0]
+
+
+def test_a_failed_poll_is_a_point_without_numbers():
+    history = History()
+    history.record(failed(view_at(100.0)))
+    (point,) = history.points("vllm-0", ENGINE)
+    assert point.state is State.UNKNOWN
+    assert (point.kv_mean, point.kv_peak, point.running, point.waiting, point.preemption_ratio, point.tokens_per_second) == (None,) * 6
+
+
+def test_polls_that_never_came_are_not_made_up():
+    track = Track()
+    for at in (100.0, 110.0, 500.0, 510.0):
+        track.add(at, State.HEALTHY, SIGNALS)
+    assert [point.at for point in track.points()] == [100.0, 110.0, 500.0, 510.0]
+
+
+def test_a_view_published_twice_counts_once():
+    track = Track()
+    track.add(100.0, State.HEALTHY, replace(SIGNALS, running=2.0))
+    track.add(100.0, State.HEALTHY, replace(SIGNALS, running=8.0))
+    assert [point.running for point in track.points()] == [2.0]
+
+
+def test_only_the_last_half_hour_is_kept():
+    track = Track()
+    for second in range(0, 4000, 5):
+        track.add(float(second), State.HEALTHY, SIGNALS)
+    ats = [point.at for point in track.points()]
+    assert len(ats) == POINTS == 180
+    assert ats[0] >= 3995.0 - SPAN_SECONDS
+
+
+def test_a_target_never_polled_leaves_nothing():
+    history = History()
+    history.record(UNPOLLED)
+    assert history.points("vllm-1", ENGINE) == ()
+
+
+def test_an_engine_that_comes_back_finds_its_past_and_the_gap_in_it():
+    history = History()
+    other = EngineId("demo-8b", "1")
+    history.record(view_at(100.0))
+    history.record(view_at(110.0, engine=other))
+    history.record(view_at(400.0))
+    assert [point.at for point in history.points("vllm-0", ENGINE)] == [100.0, 400.0]
+
+
+def test_an_engine_gone_for_longer_than_the_span_is_forgotten():
+    history = History()
+    history.record(view_at(100.0))
+    history.record(view_at(100.0 + SPAN_SECONDS + 1.0, engine=EngineId("demo-8b", "1")))
+    assert history.points("vllm-0", ENGINE) == ()
+
+
+def test_a_model_name_that_changes_at_every_poll_does_not_grow_the_history():
+    history = History()
+    for poll in range(500):
+        history.record(view_at(float(poll), engine=EngineId(f"model-{poll}", "0")))
+    kept = [poll for poll in range(500) if history.points("vllm-0", EngineId(f"model-{poll}", "0"))]
+    assert kept == list(range(491, 500))
+
+
+def test_a_forgotten_target_leaves_the_others_alone():
+    history = History()
+    history.record(view_at(100.0, target="vllm-0"))
+    history.record(view_at(100.0, target="vllm-1"))
+    history.forget("vllm-0")
+    history.forget("never-known")
+    assert history.points("vllm-0", ENGINE) == ()
+    assert len(history.points("vllm-1", ENGINE)) == 1
+
+
+def test_a_full_engine_costs_less_than_sixteen_kibibytes():
+    engines = 50
+    history = History()
+    tracemalloc.start()
+    try:
+        for second in range(0, 2000, 5):
+            for number in range(engines):
+                history.record(view_at(float(second), target=f"vllm-{number}"))
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    print(f"{used / engines:.0f} bytes per engine", file=sys.stderr)  # noqa: T201 - the figure the docstring quotes
+    assert used / engines < 16 * 1024
