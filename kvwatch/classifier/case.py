@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.classifier.capacity import HEADROOM, round_up_to_block, safe_sequences
+from kvwatch.classifier.capacity import HEADROOM, round_up_to_block, safe_sequences, sequences
 from kvwatch.classifier.finding import number, percent
 from kvwatch.model import EngineConfig, KnownConfig, Signals, Verdict
 
@@ -45,33 +45,40 @@ class Case:
         return None if prompt is None or output is None else prompt + output
 
     @property
-    def grown_tokens(self) -> int | None:
-        """KV tokens a sequence holds when it is done growing; sizing by half-grown ones would evict again.
+    def mean_tokens(self) -> float | None:
+        """KV tokens a running sequence holds on average over its life.
 
-        Prompt plus output, in whole blocks. Where prompts share cached blocks a sequence adds less than its prompt: then what
-        running sequences hold (each about halfway through its output) plus half an output. Where running ones hold *more* than
-        the mean request, long requests stay longest, and what they hold counts. Without a finished request: what they hold.
+        Its prompt and half its output; more where running ones are seen to hold more, because long requests stay longest; as
+        seen where prompts share cached blocks, or where nothing has finished yet.
         """
-        held, length = self.signals.tokens_per_sequence, self.request_tokens
-        if length is None:
-            return None if held is None else round_up_to_block(held, self.config.block_size)
-        if held is not None and self._prompts_share_blocks(held):
-            length = held + (self.signals.output_tokens or 0.0) / 2
-        elif held is not None:
-            length = max(length, held)
-        return round_up_to_block(length, self.config.block_size)
+        seen, prompt, output = self.signals.tokens_per_sequence, self.signals.next_prompt_tokens, self.signals.output_tokens
+        if prompt is None or output is None or (seen is not None and self._prompts_share_blocks(seen)):
+            return seen
+        return max(prompt + output / 2, seen or 0.0)
+
+    @property
+    def grown_tokens(self) -> float | None:
+        """KV tokens a sequence holds when it is done growing; ``None`` while nothing has finished."""
+        mean, output = self.mean_tokens, self.signals.output_tokens
+        return None if mean is None or output is None or self.signals.next_prompt_tokens is None else mean + output / 2
 
     @property
     def room(self) -> Room | None:
-        """Sequences that may run at once; ``None`` where neither a size nor a share of the pool is known."""
-        pool, grown, share = self.signals.capacity_tokens, self.grown_tokens, self.signals.sequence_share
-        if pool and grown:
-            count = safe_sequences(pool, grown)
-            return Room(count, f"{number(pool)} KV tokens ÷ {number(grown)} tokens per sequence × {1 - HEADROOM:g}")
+        """Sequences that may run at once; ``None`` where neither a size nor a share of the pool is known.
+
+        As they are on average, with a fifth of the pool left free; but no more than fit when all of them have grown to their
+        end at once, as requests that were admitted together do.
+        """
+        pool, share = self.signals.capacity_tokens, self.signals.sequence_share
+        mean, end = (None if t is None else round_up_to_block(t, self.config.block_size) for t in (self.mean_tokens, self.grown_tokens))
+        if pool and mean:
+            usual = Room(safe_sequences(pool, mean), f"{number(pool)} KV tokens ÷ {number(mean)} tokens per sequence × {1 - HEADROOM:g}")
+            if end is None or sequences(pool, end) >= usual.sequences:
+                return usual
+            return Room(sequences(pool, end), f"{number(pool)} KV tokens ÷ {number(end)} tokens per sequence at its end")
         if share:
-            return Room(
-                safe_sequences(1.0, share), f"a running sequence holds {percent(share)} of the pool: 1 ÷ {share:.3f} × {1 - HEADROOM:g}"
-            )
+            arithmetic = f"a running sequence holds {percent(share)} of the pool: 1 ÷ {share:.3f} × {1 - HEADROOM:g}"
+            return Room(safe_sequences(1.0, share), arithmetic)
         return None
 
     @property
