@@ -1,0 +1,79 @@
+"""Verdict, signals and what is known of the configuration become an ordered list of changes: best first, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kvwatch.classifier.case import Case
+from kvwatch.classifier.levers import memory, scale, slots
+from kvwatch.model import Cause, Change, EngineConfig, KnownConfig, Signals, State, Verdict
+
+Lever = Callable[[Case], Change | None]
+
+LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
+    {
+        Cause.OK: (),
+        Cause.IDLE: (),
+        Cause.KV_HIGH: (scale.more_room_soon,),
+        Cause.PREEMPTING: (
+            slots.fewer_sequences,
+            memory.more_memory,
+            memory.eight_bit_kv,
+            memory.prefix_caching,
+            scale.replicas_for_kv,
+            memory.smaller_weights,
+            memory.shorter_limit,
+            memory.shared_beginnings,
+        ),
+        Cause.ADMISSION: (
+            memory.more_memory,
+            memory.eight_bit_kv,
+            memory.prefix_caching,
+            scale.replicas_for_kv,
+            memory.smaller_weights,
+            memory.shorter_limit,
+            memory.shared_beginnings,
+        ),
+        Cause.SEQUENCE_SLOTS: (slots.more_sequences, scale.replicas_for_kv, memory.more_memory, memory.eight_bit_kv),
+        Cause.STEP_BUDGET: (
+            scale.chunked_prefill,
+            slots.larger_step,
+            memory.prefix_caching,
+            memory.shared_beginnings,
+            scale.replicas_for_compute,
+        ),
+        Cause.COMPUTE: (scale.replicas_for_compute, slots.smaller_step, slots.batch_that_still_pays),
+        Cause.FRONTEND: (scale.more_api_servers, scale.coarser_stream, scale.look_at_the_host),
+        Cause.DEFERRED: (scale.what_they_wait_for,),
+        Cause.STALLED: (memory.limit_to_pool, scale.restart),
+    }
+)
+"""Causes of which kvwatch can see the numbers, and their levers, best first."""
+
+
+def advise(verdict: Verdict, signals: Signals | None, config: EngineConfig, known: KnownConfig) -> tuple[Change, ...]:
+    """What to change, best first; one change at a time, then measure again.
+
+    Empty where nothing holds the engine back, where waiting is all there is to do, or where no number is there to reason
+    from (*signals* is ``None``). Each lever appears once. ``proposed`` is ``None`` where the evidence for a number is missing: then
+    ``reason`` says what to look up.
+    """
+    if verdict.state is State.UNKNOWN:
+        change = scale.let_kvwatch_see(verdict.cause)
+        return () if change is None else (change,)
+    if signals is None:
+        return ()
+    case = Case(verdict, signals, config, known)
+    changes: dict[str, Change] = {}
+    for lever in LEVERS[verdict.cause]:
+        change = lever(case)
+        if change is not None:
+            changes.setdefault(change.lever, change)
+    return tuple(changes.values())
+
+
+def recommended_max_num_seqs(changes: tuple[Change, ...]) -> int | None:
+    """The ``--max-num-seqs`` the advice proposes; ``None`` where it proposes none."""
+    return next((int(change.proposed) for change in changes if change.lever == "--max-num-seqs" and change.proposed), None)

@@ -1,0 +1,42 @@
+"""Sizes of memory as people write them, and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+_STEPS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``24GiB``, ``14.5 GB`` (10^9) or ``24Gi``; a bare number is bytes. Raises `ValueError` naming what was written."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or found["unit"].lower() not in _UNITS:
+        raise ValueError(f"{text!r} is not a size: write it as 24GiB, 14.5GB or a number of bytes")
+    return round(float(found["number"]) * _UNITS[found["unit"].lower()])
+
+
+def format_size(size: float) -> str:
+    """``512 KiB``, ``2.00 GiB``: two decimals where they say something."""
+    for step, unit in _STEPS:
+        if abs(size) >= step:
+            value = size / step
+            return f"{value:.0f} {unit}" if unit != "GiB" and value == round(value) else f"{value:.2f} {unit}"
+    return f"{size:.0f} B"

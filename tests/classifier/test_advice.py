@@ -1,0 +1,392 @@
+"""Cause, signals and configuration become advice with numbers someone worked out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvwatch.classifier import levers
+from kvwatch.classifier.advice import LEVERS, advise, recommended_max_num_seqs
+from kvwatch.classifier.levers import memory, scale, slots
+from kvwatch.model import (
+    CAUSES,
+    Cause,
+    EngineConfig,
+    EngineId,
+    GaugeStats,
+    KnownConfig,
+    Quantiles,
+    Saturation,
+    Signals,
+    State,
+    Verdict,
+    Window,
+)
+
+ENGINE = EngineId("demo-8b", "0")
+STATE_OF = {cause: state for state, causes in CAUSES.items() for cause in causes}
+# As the recordings' servers label themselves: 160 blocks of 32 tokens.
+CONFIG = EngineConfig(
+    kv_cache_size_tokens=5120,
+    num_gpu_blocks=160,
+    block_size=32,
+    max_model_len=4096,
+    cache_dtype="auto",
+    gpu_memory_utilization=0.92,
+    enable_prefix_caching=True,
+)
+KNOWN = KnownConfig(max_num_seqs=64, max_num_batched_tokens=2048, vllm_version="0.32.0")
+
+
+def gauge(mean, peak=None):
+    return GaugeStats(mean=mean, low=0, peak=mean if peak is None else peak, last=mean)
+
+
+def signals(running=10.0, waiting=18.0, **changes):
+    """A storm like the recordings': 300-byte prompts, 200 tokens out, 5120 tokens of pool."""
+    window = Window(
+        seconds=30,
+        samples=7,
+        running=gauge(running, running + 4),
+        waiting=gauge(waiting),
+        kv_usage=gauge(0.9, 1.0),
+        steps=100,
+        step_tokens=25600,
+    )
+    given = {
+        "running": running,
+        "waiting": waiting,
+        "kv_usage": 0.97,
+        "capacity_tokens": 5120,
+        "tokens_per_sequence": 400.0,
+        "next_prompt_tokens": 301.0,
+        "output_tokens": 200.0,
+        "demand_ratio": 2.6,
+        "sequence_share": 0.08,
+        "free_tokens": 150.0,
+    }
+    return Signals(at=100.0, recent=window, fast=window, slow=window, **given | changes)
+
+
+def verdict(cause):
+    return Verdict(ENGINE, STATE_OF[cause], cause, ("evidence",), 90.0)
+
+
+def advised(cause, found=None, config=CONFIG, known=KNOWN):
+    return advise(verdict(cause), signals() if found is None else found, config, known)
+
+
+def change(changes, lever):
+    return next((c for c in changes if c.lever == lever), None)
+
+
+EVERY_LEVER = sorted(
+    {
+        f"{module.__name__.rsplit('.', 1)[-1]}.{name}"
+        for module in (memory, scale, slots)
+        for name, f in vars(module).items()
+        if callable(f) and getattr(f, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
+)
+
+
+def test_every_lever_is_tied_to_a_cause():
+    tied = {f"{lever.__module__.rsplit('.', 1)[-1]}.{lever.__name__}" for found in LEVERS.values() for lever in found}
+    assert tied | {"scale.let_kvwatch_see"} == set(EVERY_LEVER)
+    assert levers.__doc__
+
+
+def test_every_cause_has_levers_or_is_blind_or_healthy():
+    assert set(LEVERS) == set(Cause) - set(CAUSES[State.UNKNOWN])
+    assert {cause for cause, found in LEVERS.items() if not found} == {Cause.OK, Cause.IDLE}
+
+
+@pytest.mark.parametrize("cause", [Cause.OK, Cause.IDLE])
+def test_a_healthy_engine_gets_no_advice(cause):
+    assert advised(cause) == ()
+
+
+class TestFewerSequences:
+    def test_a_storm_is_sized_by_what_sequences_hold_over_their_life(self):
+        first = advised(Cause.PREEMPTING)[0]
+        # 301 + 200 / 2 = 401, in blocks of 32: 416. 5120 ÷ 416 × 0.8 = 9.8; all at their end, 301 + 200 → 512: 10.
+        assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "64", "9")
+        assert first.reason == "5 120 KV tokens ÷ 416 tokens per sequence × 0.8"
+
+    def test_long_outputs_are_sized_by_their_end(self):
+        # 100 + 1600 / 2 = 900 → 928 on average, 1700 → 1728 at the end; 20480 ÷ 928 × 0.8 = 17, but only 11 at their end.
+        found = signals(capacity_tokens=20480, next_prompt_tokens=100.0, output_tokens=1600.0, tokens_per_sequence=700.0)
+        first = advised(Cause.PREEMPTING, found)[0]
+        assert first.proposed == "11"
+        assert first.reason == "20 480 KV tokens ÷ 1 728 tokens per sequence at its end"
+
+    def test_the_designs_own_example(self):
+        found = signals(capacity_tokens=24576, next_prompt_tokens=1620.0, output_tokens=200.0, tokens_per_sequence=1720.0, running=14.0)
+        first = advised(Cause.PREEMPTING, found, replace(CONFIG, block_size=8), KnownConfig(max_num_seqs=32))[0]
+        assert (first.current, first.proposed) == ("32", "11")
+        assert first.reason == "24 576 KV tokens ÷ 1 720 tokens per sequence × 0.8"
+
+    def test_long_requests_that_stay_longest_count_as_seen(self):
+        # Held 500 on average although the mean request would hold 401: 5120 ÷ 512 × 0.8 = 8.
+        assert advised(Cause.PREEMPTING, signals(tokens_per_sequence=500.0))[0].proposed == "8"
+
+    def test_prompts_that_share_blocks_count_as_seen(self):
+        # 6000-token prompts of which most is shared: a sequence adds 300, not 6100.
+        # 40960 ÷ 320 × 0.8 = 102; at the end 300 + 100 → 416: 98.
+        found = signals(next_prompt_tokens=6000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.9, capacity_tokens=40960, running=100.0)
+        assert advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=256))[0].proposed == "98"
+
+    def test_a_low_holding_without_hits_is_no_sharing(self):
+        found = signals(next_prompt_tokens=1000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.0)
+        assert advised(Cause.PREEMPTING, found)[0].proposed == "3"  # 1000 + 100 → 1120: 5120 ÷ 1120 × 0.8
+
+    def test_without_a_pool_the_share_of_it_is_enough(self):
+        first = advised(Cause.PREEMPTING, signals(capacity_tokens=None, tokens_per_sequence=None), EngineConfig())[0]
+        assert first.proposed == "10"
+        assert first.reason == "a running sequence holds 8.0 % of the pool: 1 ÷ 0.080 × 0.8"
+
+    def test_without_any_size_it_says_what_to_look_up(self):
+        found = signals(capacity_tokens=None, tokens_per_sequence=None, sequence_share=None)
+        first = advised(Cause.PREEMPTING, found, EngineConfig())[0]
+        assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "64", None)
+        assert "'KV cache size: N tokens' in the startup log" in first.reason
+
+    def test_when_nothing_finishes_the_number_is_called_a_start(self):
+        first = advised(Cause.PREEMPTING, signals(output_tokens=None))[0]
+        assert first.proposed == "9"  # 400 held → 416
+        assert "nothing has finished yet" in first.caution
+
+    def test_the_mean_fits_and_yet_they_are_evicted_so_one_step_down(self):
+        first = advised(Cause.PREEMPTING, signals(running=7.0), known=KnownConfig(max_num_seqs=8))[0]
+        assert (first.current, first.proposed) == ("8", "5")  # 7 × 0.8
+        assert "the mean size would allow 9" in first.reason
+
+    def test_one_sequence_cannot_become_fewer(self):
+        changes = advised(Cause.PREEMPTING, known=KnownConfig(max_num_seqs=1))
+        assert change(changes, "--max-num-seqs") is None
+        assert changes[0].lever == "--gpu-memory-utilization"
+
+    def test_a_sequence_larger_than_the_pool_leaves_one(self):
+        found = signals(next_prompt_tokens=6000.0, tokens_per_sequence=None)
+        assert advised(Cause.PREEMPTING, found)[0].proposed == "1"
+
+    def test_redone_work_is_named(self):
+        assert advised(Cause.PREEMPTING, signals(recompute_ratio=0.27))[0].reason.endswith("about 27 % of the work is being done again")
+
+    def test_the_current_number_is_not_invented(self):
+        assert advised(Cause.PREEMPTING, known=KnownConfig())[0].current is None
+
+
+class TestMoreSequences:
+    ROOMY = EngineConfig(kv_cache_size_tokens=32000, block_size=32, cache_dtype="auto", gpu_memory_utilization=0.95)
+
+    def roomy(self, **changes):
+        return signals(**{"running": 4.0, "waiting": 28.0, "capacity_tokens": 32000, "demand_ratio": 0.4, "running_ceiling": 4.0} | changes)
+
+    def test_as_many_as_want_to_run_where_the_cache_holds_more(self):
+        first = advised(Cause.SEQUENCE_SLOTS, self.roomy(), self.ROOMY, KnownConfig(max_num_seqs=4))[0]
+        assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "4", "32")
+        # On average, 416 tokens × 0.8: 61; all at their end, 512 tokens: 62.
+        assert first.reason == "the cache holds 61 (32 000 KV tokens ÷ 416 tokens per sequence × 0.8), 32 want to run"
+
+    def test_as_many_as_the_cache_holds_where_more_want_to_run(self):
+        first = advised(Cause.SEQUENCE_SLOTS, self.roomy(waiting=200.0), self.ROOMY, KnownConfig(max_num_seqs=4))[0]
+        assert first.proposed == "61"
+
+    def test_an_inferred_ceiling_is_called_inferred(self):
+        first = advised(Cause.SEQUENCE_SLOTS, self.roomy(), self.ROOMY, KnownConfig())[0]
+        assert first.current == "4"
+        assert first.reason.startswith("4 is inferred from the plateau of the running count")
+
+    def test_no_raise_past_what_the_cache_holds(self):
+        changes = advised(Cause.SEQUENCE_SLOTS, signals(demand_ratio=1.8), CONFIG, KnownConfig(max_num_seqs=9))
+        assert change(changes, "--max-num-seqs") is None
+        assert changes[0].lever == "replicas"
+
+    def test_without_a_size_it_says_what_to_look_up(self):
+        found = self.roomy(capacity_tokens=None, tokens_per_sequence=None, sequence_share=None)
+        first = advised(Cause.SEQUENCE_SLOTS, found, EngineConfig(), KnownConfig(max_num_seqs=4))[0]
+        assert first.proposed is None
+        assert "startup log" in first.reason
+
+
+class TestMemory:
+    @pytest.mark.parametrize(("now", "proposed"), [(0.85, "0.92"), (0.9, "0.92"), (0.92, "0.95"), (0.95, None), (0.98, None), (None, None)])
+    def test_utilization_goes_up_in_steps_and_never_past_0_95(self, now, proposed):
+        found = change(advised(Cause.ADMISSION, config=replace(CONFIG, gpu_memory_utilization=now)), "--gpu-memory-utilization")
+        assert (found.proposed if found else None) == proposed
+
+    @pytest.mark.parametrize(
+        ("dtype", "proposed"), [("auto", "fp8"), ("bfloat16", "fp8"), ("fp8", None), ("fp8_e4m3", None), ("nvfp4", None), (None, None)]
+    )
+    def test_eight_bit_kv_where_it_is_sixteen(self, dtype, proposed):
+        found = change(advised(Cause.ADMISSION, config=replace(CONFIG, cache_dtype=dtype)), "--kv-cache-dtype")
+        assert (found.proposed if found else None) == proposed
+
+    def test_eight_bit_kv_doubles_the_pool(self):
+        assert change(advised(Cause.ADMISSION), "--kv-cache-dtype").reason == "half the bytes per token: 5 120 → about 10 240 tokens"
+
+    @pytest.mark.parametrize(("on", "lever"), [(False, True), (True, False), (None, False)])
+    def test_prefix_caching_only_where_it_is_off(self, on, lever):
+        found = change(advised(Cause.ADMISSION, config=replace(CONFIG, enable_prefix_caching=on)), "--enable-prefix-caching")
+        assert (found is not None) is lever
+
+    def test_long_prompts_that_share_nothing(self):
+        found = change(advised(Cause.ADMISSION, signals(next_prompt_tokens=1550.0, prefix_hit_ratio=0.01)), "order of the prompt")
+        assert found.reason.startswith("prompts of 1 550 tokens and 1.0 % of them found in the prefix cache (a block is 32 tokens)")
+        assert change(advised(Cause.ADMISSION, signals(prefix_hit_ratio=0.01)), "order of the prompt") is None
+
+    def test_a_limit_far_above_the_requests_is_named_without_a_guess(self):
+        found = change(advised(Cause.PREEMPTING), "--max-model-len")
+        assert (found.current, found.proposed) == ("4096", None)
+        assert "a request takes 501 tokens on average, 4 096 are allowed" in found.reason
+        assert change(advised(Cause.PREEMPTING, known=KnownConfig(max_model_len=1024)), "--max-model-len") is None
+
+    def test_four_bit_weights_where_more_want_to_run_than_fit(self):
+        assert change(advised(Cause.PREEMPTING), "4-bit weights (AWQ or GPTQ)").reason.startswith("28 sequences want to run, 9 fit")
+        assert change(advised(Cause.PREEMPTING, signals(running=4.0, waiting=2.0)), "4-bit weights (AWQ or GPTQ)") is None
+
+    @pytest.mark.parametrize(("demand", "count"), [(2.6, "3"), (1.2, "2"), (1.0, None), (0.4, None), (None, None)])
+    def test_replicas_follow_kv_demand(self, demand, count):
+        found = change(advised(Cause.ADMISSION, signals(demand_ratio=demand)), "replicas")
+        assert (found.proposed if found else None) == count
+
+
+class TestCompute:
+    def test_a_known_step_budget_makes_room_for_two_prompts(self):
+        first = advised(Cause.STEP_BUDGET, signals(next_prompt_tokens=1550.0), known=KnownConfig(max_num_batched_tokens=256))[0]
+        assert (first.lever, first.current, first.proposed) == ("--max-num-batched-tokens", "256", "4096")
+
+    def test_a_budget_above_two_prompts_is_doubled(self):
+        assert advised(Cause.STEP_BUDGET, known=KnownConfig(max_num_batched_tokens=2048))[0].proposed == "4096"
+
+    def test_an_unknown_budget_is_read_from_the_steps(self):
+        first = advised(Cause.STEP_BUDGET, signals(next_prompt_tokens=1550.0), known=KnownConfig())[0]
+        assert (first.current, first.proposed) == (None, "4096")
+        assert first.reason.startswith("steps take 256 tokens")
+
+    def test_nothing_known_says_what_to_look_up(self):
+        first = advised(Cause.STEP_BUDGET, signals(next_prompt_tokens=None), known=KnownConfig())[0]
+        assert first.proposed is None
+        assert "look up max_num_batched_tokens" in first.reason
+
+    @pytest.mark.parametrize(
+        ("version", "advised_it"), [("0.6.3", True), ("0.7.3", True), ("0.8.0", False), ("0.32.0", False), (None, False)]
+    )
+    def test_chunked_prefill_only_where_vllm_does_not_do_it_already(self, version, advised_it):
+        changes = advised(Cause.STEP_BUDGET, known=KnownConfig(vllm_version=version))
+        assert (change(changes, "--enable-chunked-prefill") is not None) is advised_it
+
+    def test_replicas_by_the_batch_that_still_paid(self):
+        found = signals(running=64.0, waiting=64.0, saturation=Saturation(32, 1000, 64, 1010))
+        changes = advised(Cause.COMPUTE, found)
+        assert [c.lever for c in changes] == ["replicas", "--max-num-seqs"]
+        assert changes[0].proposed == "4"  # 128 ÷ 32
+        assert (changes[1].current, changes[1].proposed) == ("64", "32")
+
+    def test_replicas_without_a_curve_say_what_to_look_up(self):
+        changes = advised(Cause.COMPUTE)
+        assert [c.lever for c in changes] == ["replicas"]
+        assert changes[0].proposed is None
+        assert "look up how many requests arrive a second" in changes[0].reason
+
+    def test_uneven_decoding_gets_a_smaller_step(self):
+        found = signals(inter_token_latency=Quantiles(p50=0.02, p95=0.1, p99=0.4, mean=0.03, count=1000))
+        smaller = change(advised(Cause.COMPUTE, found, known=KnownConfig(max_num_batched_tokens=8192)), "--max-num-batched-tokens")
+        assert (smaller.current, smaller.proposed) == ("8192", "1024")  # twice 301, as a power of two
+        assert change(advised(Cause.COMPUTE, found, known=KnownConfig(max_num_batched_tokens=1024)), "--max-num-batched-tokens") is None
+
+    @pytest.mark.parametrize(
+        ("version", "levers_of"),
+        [
+            ("0.32.0", ["--api-server-count", "--stream-interval"]),
+            ("0.10.2", ["--api-server-count"]),
+            ("0.9.0.1", []),
+            (None, ["--api-server-count", "--stream-interval"]),
+        ],
+    )
+    def test_the_frontends_levers_are_those_the_version_has(self, version, levers_of):
+        changes = advised(Cause.FRONTEND, signals(process_cpu_ratio=0.98), known=KnownConfig(vllm_version=version))
+        assert [c.lever for c in changes] == levers_of
+        assert all(("needs vLLM >=" in c.caution) is (version is None) for c in changes)
+
+    def test_api_servers_are_counted_from_the_cores_used(self):
+        assert advised(Cause.FRONTEND, signals(process_cpu_ratio=0.98))[0].proposed == "2"
+        assert advised(Cause.FRONTEND, signals(process_cpu_ratio=1.5))[0].proposed == "3"
+
+    def test_an_idle_gpu_points_at_the_host(self):
+        assert [c.lever for c in advised(Cause.FRONTEND, signals(gpu_utilization=0.4))] == ["the host in front of the GPU"]
+
+    def test_deferred_requests_need_no_capacity(self):
+        (only,) = advised(Cause.DEFERRED)
+        assert "more KV, more slots or more replicas of this engine do not help" in only.caution
+
+    def test_a_stalled_engine_is_restarted_after_its_traces_are_saved(self):
+        (only,) = advised(Cause.STALLED, signals(seconds_without_life=45.0))
+        assert only.reason == "there is work and no token has come out for 45 s"
+        assert "py-spy dump" in only.caution
+
+    def test_a_request_longer_than_the_pool_stalls_the_queue(self):
+        first = advised(Cause.STALLED, config=replace(CONFIG, max_model_len=8192))[0]
+        assert (first.lever, first.current, first.proposed) == ("--max-model-len", "8192", "5088")
+
+
+def test_a_full_cache_without_a_queue_is_only_a_hint_to_scale():
+    (only,) = advised(Cause.KV_HIGH)
+    assert (only.lever, only.proposed) == ("replicas", None)
+    assert "nothing is wrong now" in only.caution
+
+
+@pytest.mark.parametrize(
+    ("cause", "lever"),
+    [
+        (Cause.WARMING_UP, None),
+        (Cause.UNREACHABLE, "the target's address"),
+        (Cause.STALE, "the missing engine"),
+        (Cause.NO_VLLM_METRICS, "the target's address"),
+        (Cause.STATS_DISABLED, "--disable-log-stats"),
+        (Cause.ASLEEP, "POST /wake_up"),
+        (Cause.AMBIGUOUS, "one target per process"),
+    ],
+)
+def test_what_hides_the_numbers_is_named_even_without_signals(cause, lever):
+    changes = advise(verdict(cause), None, EngineConfig(), KnownConfig())
+    assert [c.lever for c in changes] == ([] if lever is None else [lever])
+
+
+def test_every_unknown_cause_is_in_the_table_above_or_waits():
+    silent = {cause for cause in CAUSES[State.UNKNOWN] if not advise(verdict(cause), None, EngineConfig(), KnownConfig())}
+    assert silent == {Cause.WARMING_UP}
+
+
+def test_a_bound_engine_without_signals_gets_no_numbers_from_nowhere():
+    assert advise(verdict(Cause.PREEMPTING), None, CONFIG, KNOWN) == ()
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_no_lever_twice_and_every_sentence_filled(cause):
+    found = signals(
+        process_cpu_ratio=0.98,
+        saturation=Saturation(5, 1000, 10, 1010),
+        prefix_hit_ratio=0.0,
+        next_prompt_tokens=1500.0,
+        recompute_ratio=0.2,
+    )
+    changes = advise(verdict(cause), found, replace(CONFIG, enable_prefix_caching=False), KNOWN)
+    assert len({c.lever for c in changes}) == len(changes)
+    assert all(c.reason and c.effect and c.caution for c in changes)
+    assert all(c.current != c.proposed for c in changes if c.proposed is not None)
+
+
+@pytest.mark.parametrize("cause", list(LEVERS))
+def test_gone_and_useless_levers_are_never_advised(cause):
+    for version in (None, "0.6.3", "0.9.0", "0.32.0"):
+        text = " ".join(c.lever for c in advise(verdict(cause), signals(process_cpu_ratio=0.98), CONFIG, KnownConfig(vllm_version=version)))
+        assert "--swap-space" not in text
+        assert "--preemption-mode" not in text
+
+
+def test_the_recommended_number_is_that_of_the_advice():
+    assert recommended_max_num_seqs(advised(Cause.PREEMPTING)) == 9
+    assert recommended_max_num_seqs(advised(Cause.STALLED)) is None
