@@ -1,0 +1,45 @@
+# Everything a newcomer needs: `make demo` and `make test`. Each target sets up what it uses.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+DEV    := $(VENV)/.dev
+
+.PHONY: demo test lint bench tools requirements clean
+
+demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and recovers: a terminal and a status page
+	$(BIN)/kvwatch demo
+
+test: $(DEV) tools ## Every test
+	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+lint: $(DEV) ## Style, types, architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV) tools ## Timings against a peer in the same run; the results stand in the README
+	$(BIN)/python -m pytest tests/bench --benchmarks -s
+
+tools: ## Prometheus' and Alertmanager's programs for the tests, into .cache/tools
+	-sh tests/tools/fetch.sh
+
+requirements: ## Pin every dependency again
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --universal pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --universal --group build -o requirements-build.txt
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --universal pyproject.toml --group dev --group build -o requirements-dev.txt
+
+$(READY): requirements.txt requirements-build.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --require-hashes -r requirements.txt -r requirements-build.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+$(DEV): $(READY) requirements-dev.txt
+	$(BIN)/python -m pip install -q --require-hashes -r requirements-dev.txt
+	touch $@
+
+clean: ## Everything that was made
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache dist
