@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+from builders import histogram, snapshot
+
+from kvwatch.classifier.history import History
+from kvwatch.classifier.windows import summarise
+
+
+def fill(*snapshots, span=120.0, max_gap=20.0):
+    history = History(span, max_gap)
+    for one in snapshots:
+        history.append(one)
+    return history
+
+
+def test_it_keeps_the_window_and_the_one_snapshot_before_it():
+    history = fill(*(snapshot(t) for t in range(0, 300, 5)))
+    assert [next(iter(history)).at, history.last.at, len(history)] == [175, 295, 25]
+
+
+def test_within_takes_the_last_seconds_with_some_slack():
+    history = fill(*(snapshot(t) for t in (0, 5, 10.4, 15, 20.2)))
+    assert [s.at for s in history.within(10, slack=2.5)] == [10.4, 15, 20.2]
+
+
+def test_within_never_gives_fewer_than_two():
+    history = fill(snapshot(0), snapshot(15))
+    assert [s.at for s in history.within(5, slack=1)] == [0, 15]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({"preemptions": 50.0}, {"preemptions": 3.0}, id="a counter went back"),
+        pytest.param({"generation_tokens": 9000.0, "preemptions": 1.0}, {"generation_tokens": 10.0, "preemptions": 3.0}, id="one of several"),
+        pytest.param({"preemptions": 1.0, "created": 1000.0}, {"preemptions": 3.0, "created": 2000.0}, id="_created moved"),
+    ],
+)
+def test_after_a_restart_counters_count_from_zero_and_the_time_before_is_forgotten(before, after):
+    history = fill(snapshot(0, **before), snapshot(5, **before), snapshot(10, **after))
+    assert summarise(list(history)).preemptions == 3.0
+    assert (len(history), list(history.restarts)) == (2, [10])
+
+
+def test_a_known_restart_of_the_process_counts_even_if_no_counter_went_back():
+    history = History(120, 20)
+    history.append(snapshot(0, preemptions=1.0))
+    history.append(snapshot(5, preemptions=8.0), restarted=True)
+    assert summarise(list(history)).preemptions == 8.0
+
+
+def test_histograms_start_from_zero_after_a_restart():
+    history = fill(
+        snapshot(0, preemptions=5.0, time_to_first_token=histogram(90, 90, 90)),
+        snapshot(5, preemptions=0.0, time_to_first_token=histogram(1, 2, 4)),
+    )
+    first = next(iter(history)).time_to_first_token
+    assert (list(first.counts), first.sum) == ([0.0, 0.0, 0.0], 0.0)
+
+
+def test_created_that_trembles_is_no_restart():
+    assert not fill(snapshot(0, created=1000.0), snapshot(5, created=1000.4)).restarts
+
+
+def test_a_sum_that_goes_back_is_no_restart():
+    assert not fill(snapshot(0, prompt_length_sum=500.0), snapshot(5, prompt_length_sum=-20.0)).restarts
+
+
+def test_a_gap_ends_the_story_and_is_not_interpolated_over():
+    history = fill(snapshot(0, preemptions=10.0), snapshot(5, preemptions=11.0), snapshot(26, preemptions=90.0))
+    assert [s.at for s in history] == [26]
+
+
+def test_a_missed_poll_or_two_is_no_gap():
+    assert len(fill(snapshot(0), snapshot(5), snapshot(20))) == 3
+
+
+@pytest.mark.parametrize(
+    ("last", "without_progress", "without_life"),
+    [
+        pytest.param({"generation_tokens": 7.0}, 0, 0, id="a token came"),
+        pytest.param({"kv_usage": 0.5}, 20, 0, id="only a gauge moved: the engine steps, no token comes"),
+        pytest.param({}, 20, 20, id="nothing moved"),
+        pytest.param({"running": 0.0, "waiting": 0.0}, None, None, id="no work, no question"),
+    ],
+)
+def test_progress_and_life_are_timed_while_there_is_work(last, without_progress, without_life):
+    busy = {"running": 3.0, "kv_usage": 0.4, "generation_tokens": 5.0}
+    history = fill(snapshot(0, **busy), snapshot(10, **busy), snapshot(20, **(busy | last)))
+    assert (history.seconds_without_progress(), history.seconds_without_life()) == (without_progress, without_life)
+
+
+def test_the_silence_of_an_idle_engine_does_not_count_when_work_comes():
+    history = fill(snapshot(0), snapshot(10), snapshot(20, running=1.0), snapshot(25, running=1.0))
+    assert history.seconds_without_progress() == 5
+
+
+def test_an_engine_whose_token_counters_are_absent_is_not_called_silent():
+    blind = {"running": 1.0, "generation_tokens": None, "prompt_tokens": None, "finished": None}
+    assert fill(snapshot(0, **blind), snapshot(15, **blind)).seconds_without_progress() == 0
+
+
+def test_the_highest_running_count_is_remembered_until_a_restart():
+    history = fill(snapshot(0, running=9.0, finished=5.0), snapshot(5, running=3.0, finished=6.0))
+    assert history.highest_running == 9
+    history.append(snapshot(10, running=2.0, finished=0.0))
+    assert history.highest_running == 2

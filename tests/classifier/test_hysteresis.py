@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from kvwatch.classifier.finding import Finding
+from kvwatch.classifier.hysteresis import Hysteresis
+from kvwatch.model import Cause, State
+
+OK = (State.HEALTHY, Cause.OK)
+IDLE = (State.HEALTHY, Cause.IDLE)
+ADMISSION = (State.KV_BOUND, Cause.ADMISSION)
+PREEMPTING = (State.KV_BOUND, Cause.PREEMPTING)
+SLOTS = (State.COMPUTE_BOUND, Cause.SEQUENCE_SLOTS)
+STALLED = (State.COMPUTE_BOUND, Cause.STALLED)
+DOWN = (State.UNKNOWN, Cause.UNREACHABLE)
+
+
+def said(findings, interval=5.0):
+    """What is said when the rules find these, one a poll."""
+    settled = Hysteresis(interval)
+    heard = [settled.settle(Finding(state, cause, ()), at=interval * i) for i, (state, cause) in enumerate(findings)]
+    return [(finding.state, finding.cause) for finding in heard]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param([OK, ADMISSION, OK, OK], [OK] * 4, id="one poll of trouble is not told"),
+        pytest.param([OK, ADMISSION, ADMISSION], [OK, OK, ADMISSION], id="two polls are"),
+        pytest.param([OK, PREEMPTING], [OK, PREEMPTING], id="several evictions are evidence by themselves"),
+        pytest.param([SLOTS, OK, OK, SLOTS, OK, OK], [SLOTS] * 6, id="a bound engine that recovers for two polls stays bound"),
+        pytest.param([SLOTS, OK, OK, OK], [SLOTS, SLOTS, SLOTS, OK], id="three polls of health are recovery"),
+        pytest.param([SLOTS, IDLE, IDLE], [SLOTS, SLOTS, IDLE], id="an engine without work recovers sooner"),
+        pytest.param([SLOTS, ADMISSION, ADMISSION, ADMISSION], [SLOTS, SLOTS, SLOTS, ADMISSION], id="from one limit to another"),
+        pytest.param([ADMISSION, PREEMPTING, ADMISSION], [ADMISSION] * 3, id="a cause that comes and goes is not told"),
+        pytest.param([SLOTS, STALLED], [SLOTS, STALLED], id="a stall has had its own patience"),
+        pytest.param([OK, DOWN, OK, SLOTS, DOWN, SLOTS], [OK, DOWN, OK, OK, DOWN, SLOTS], id="what we cannot see is said at once"),
+        pytest.param([OK, IDLE, OK], [OK, IDLE, OK], id="causes of health change freely"),
+    ],
+)
+def test_a_state_changes_only_on_sustained_evidence(found, expected):
+    assert said(found) == expected
+
+
+def test_polls_far_apart_are_sustained_evidence_by_themselves():
+    assert said([OK, SLOTS], interval=15.0) == [OK, SLOTS]
+
+
+def test_since_is_when_the_state_began_and_survives_a_change_of_cause():
+    settled = Hysteresis(5.0)
+    for at, (state, cause) in enumerate([OK, PREEMPTING, ADMISSION, ADMISSION, ADMISSION, ADMISSION]):
+        settled.settle(Finding(state, cause, ()), at=5.0 * at)
+    assert (settled.since, settled.confirmed.cause) == (5.0, Cause.ADMISSION)
+
+
+def test_the_evidence_is_that_of_now_while_the_verdict_stands():
+    settled = Hysteresis(5.0)
+    settled.settle(Finding(*SLOTS, ("3 waiting",)), at=0)
+    assert settled.settle(Finding(*SLOTS, ("9 waiting",)), at=5).evidence == ("9 waiting",)
