@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import math
 import random
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
@@ -51,6 +54,7 @@ def one(*lines):
         pytest.param(b'vllm:num_requests_running{a-b="1"} 1\n', FailureReason.PARSE, id="label-name-with-a-dash"),
         pytest.param(b"vllm:num_requests_running{a=1} 1\n", FailureReason.PARSE, id="label-value-without-quotes"),
         pytest.param(f"{RUNNING} 1 2 3\n{RUNNING} 1\n".encode(), FailureReason.PARSE, id="too-many-numbers"),
+        pytest.param(f'{RUNNING} 1\nvllm:num_requests_running{{a="{"x" * 20_000}"}} 1\n'.encode(), FailureReason.PARSE, id="endless-label"),
         pytest.param(b"node_load1 0.5\nprocess_cpu_seconds_total 4\n", FailureReason.NO_VLLM_METRICS, id="another-exporter"),
         pytest.param(b"vllm_omni:num_requests_running 1\n", FailureReason.NO_VLLM_METRICS, id="another-product-with-vllm-in-its-name"),
         pytest.param(b"mvllm:num_requests_running 1\n", FailureReason.NO_VLLM_METRICS, id="another-word-that-ends-in-vllm"),
@@ -164,3 +168,20 @@ def test_ten_thousand_unknown_families_are_not_parsed(monkeypatch):
 
     assert one(f"{RUNNING} 3", *unknown).running == 3
     assert calls == ["3"]
+
+
+def first_body(recording):
+    with lzma.open(recording, "rt", encoding="utf-8") as lines:
+        next(lines)
+        return json.loads(next(lines))["body"]
+
+
+@pytest.mark.parametrize("name", ["kv_storm", "dp2_one_starved", "storm_mfu"])
+def test_a_real_body_is_read_as_the_library_reads_it(repository, name):
+    body = first_body(repository / "tests" / "data" / "recordings" / f"{name}.jsonl.xz")
+    expected = [(sample.name, sample.labels, sample.value) for family in text_string_to_metric_families(body) for sample in family.samples]
+
+    ours = [(name, parse_labels(labels), value) for name, labels, value in select(body, lambda name: name)]
+
+    assert len(ours) > 400
+    assert sorted(ours, key=str) == sorted(expected, key=str)
