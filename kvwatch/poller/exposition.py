@@ -28,6 +28,8 @@ _REST: Final = re.compile(
 )
 _METADATA: Final = re.compile(r"^# (?:HELP|TYPE) ", re.MULTILINE)
 _EXCERPT: Final = 120
+_LONGEST_LINE: Final = 16384
+"""Ten times the longest line vLLM writes. A longer one is refused unread: the library would take seconds over megabytes of labels."""
 
 
 def decode(body: bytes) -> str:
@@ -64,6 +66,8 @@ def select(text: str, wanted: Callable[[str], Name | None]) -> Iterator[tuple[Na
         known = wanted(name)
         if known is None:
             continue
+        if len(rest) > _LONGEST_LINE:
+            raise ScrapeError(FailureReason.PARSE, f"a line of {len(rest)} characters: {excerpt(name + rest)}")
         labels, _, number = rest.rpartition(" ")
         if labels and (labels[-1] != "}" or " # " in labels):
             labels, number = _split(name, rest)
@@ -131,7 +135,7 @@ def _lines(text: str) -> list[tuple[str, str]]:
 
 def _is_sample(rest: str) -> bool:
     """Whether what follows a word makes a sample of it."""
-    match = _REST.fullmatch(rest)
+    match = _REST.fullmatch(rest) if len(rest) <= _LONGEST_LINE else None
     if match is None:
         return False
     try:

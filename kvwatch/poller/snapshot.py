@@ -111,8 +111,7 @@ def _histogram(draft: Draft, name: str) -> Histogram | None:
             continue
         total = buckets.get(layout.infinity) if layout.infinity else _only(draft.get(family + "_count"))
         if total is not None:
-            counts = array("d", [buckets[edge] for edge in layout.edges])
-            counts.append(total)
+            counts = array("d", [*(buckets[edge] for edge in layout.edges), total])
             return Histogram(bounds=layout.bounds, counts=counts, sum=_only(draft.get(family + "_sum")))
     return None
 
