@@ -284,7 +284,7 @@ class Signals:
     waiting: float | None = None
     kv_usage: float | None = None
     idle: bool = False
-    """The last two scrapes saw no request, running or waiting."""
+    """The last two scrapes saw no request, running or waiting, and no token came out between them."""
     clients_left: bool = False
     """Since anything moved, at least as many HTTP responses ended without a finished request as are said to run or wait."""
     capacity_tokens: int | None = None

@@ -50,7 +50,7 @@ def derive(
         running=last.running,
         waiting=last.waiting,
         kv_usage=last.kv_usage,
-        idle=all(s.running == 0 and s.waiting == 0 for s in recent[-2:]),
+        idle=_is_idle(*recent[-2:]),
         clients_left=clients_left,
         capacity_tokens=capacity_tokens,
         free_tokens=None if last.kv_usage is None else _times(1 - last.kv_usage, capacity_tokens),
@@ -80,6 +80,12 @@ def derive(
         seconds_without_progress=history.seconds_without_progress(),
         seconds_without_life=history.seconds_without_life(),
     )
+
+
+def _is_idle(before: Snapshot, after: Snapshot) -> bool:
+    """No request at either of two scrapes, and no token between them: two gaps between two waves of requests are not rest."""
+    at_rest = all(s.running == 0 and s.waiting == 0 for s in (before, after))
+    return at_rest and not increase(before.generation_tokens, after.generation_tokens)
 
 
 def _times(share: float | None, tokens: int | None) -> float | None:

@@ -33,7 +33,9 @@ def test_within_never_gives_fewer_than_two():
     ("before", "after"),
     [
         pytest.param({"preemptions": 50.0}, {"preemptions": 3.0}, id="a counter went back"),
-        pytest.param({"generation_tokens": 9000.0, "preemptions": 1.0}, {"generation_tokens": 10.0, "preemptions": 3.0}, id="one of several"),
+        pytest.param(
+            {"generation_tokens": 9000.0, "preemptions": 1.0}, {"generation_tokens": 10.0, "preemptions": 3.0}, id="one of several"
+        ),
         pytest.param({"preemptions": 1.0, "created": 1000.0}, {"preemptions": 3.0, "created": 2000.0}, id="_created moved"),
     ],
 )

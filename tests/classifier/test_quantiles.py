@@ -40,6 +40,6 @@ def test_a_window_that_says_nothing_has_no_quantiles(first, last):
 
 
 def test_a_sum_that_went_back_costs_the_mean_and_nothing_else():
-    """vLLM subtracts unguarded clocks, so `_sum` may fall without a restart."""
+    """VLLM subtracts unguarded clocks, so `_sum` may fall without a restart."""
     found = quantiles_between(histogram(0, 0, 0, total=50.0), histogram(10, 10, 10, total=-3.0))
     assert (found.mean, found.count) == (None, 10)

@@ -39,6 +39,10 @@ def test_an_idle_engine_has_no_demand_and_no_tokens_per_sequence():
     assert (found.demand_ratio, found.tokens_per_sequence, found.idle) == (0.0, None, True)
 
 
+def test_two_gaps_between_waves_of_requests_are_not_rest():
+    assert not signals_of(snapshot(0), snapshot(5, generation_tokens=800.0)).idle
+
+
 def test_the_next_prompt_is_as_long_as_those_admitted_lately():
     # 3 000 prompt tokens came with 2 first tokens, though the requests that finished had prompts of 100.
     found = signals_of(
@@ -66,7 +70,9 @@ def test_sequences_per_step_come_from_what_was_handed_out():
 
 
 def test_what_the_operator_knows_goes_before_what_was_seen():
-    found = signals_of(*(snapshot(t, running=6.0, waiting=1.0) for t in (0, 5)), known=KnownConfig(max_num_seqs=8, max_num_batched_tokens=2048))
+    found = signals_of(
+        *(snapshot(t, running=6.0, waiting=1.0) for t in (0, 5)), known=KnownConfig(max_num_seqs=8, max_num_batched_tokens=2048)
+    )
     assert (found.running_ceiling, found.at_ceiling_share, found.step_token_budget) == (8, 0.0, 2048)
 
 

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from builders import ENGINE, scrape, snapshot
+
+from kvwatch.classifier.engine import TargetClassifier
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import Cause, EngineId, FailureReason, ScrapeFailure, State
+
+BUSY = {"running": 3.0, "kv_usage": 0.3}
+
+
+def classifier(interval=5.0):
+    return TargetClassifier(Thresholds(), interval=interval)
+
+
+def working(at, **fields):
+    """A healthy engine: tokens come out."""
+    return snapshot(at, generation_tokens=100.0 * at, **(BUSY | fields))
+
+
+def verdicts(assessments):
+    return [(a.verdict.engine and a.verdict.engine.engine, a.verdict.state, a.verdict.cause) for a in assessments]
+
+
+def feed(judge, *scrapes):
+    """What was said after the last of them."""
+    said = ()
+    for one in scrapes:
+        said = judge.observe(one)
+    return said
+
+
+def test_one_scrape_is_never_evidence_of_health():
+    judge = classifier()
+    assert verdicts(judge.observe(scrape(working(0)))) == [("0", State.UNKNOWN, Cause.WARMING_UP)]
+    assert verdicts(judge.observe(scrape(working(5)))) == [("0", State.UNKNOWN, Cause.WARMING_UP)]
+    assert verdicts(judge.observe(scrape(working(10)))) == [("0", State.HEALTHY, Cause.OK)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (FailureReason.CONNECT, Cause.UNREACHABLE),
+        (FailureReason.TIMEOUT, Cause.UNREACHABLE),
+        (FailureReason.HTTP_STATUS, Cause.UNREACHABLE),
+        (FailureReason.PARSE, Cause.UNREACHABLE),
+        (FailureReason.NOT_METRICS, Cause.NO_VLLM_METRICS),
+        (FailureReason.EMPTY, Cause.NO_VLLM_METRICS),
+        (FailureReason.NO_VLLM_METRICS, Cause.NO_VLLM_METRICS),
+        (FailureReason.STATS_DISABLED, Cause.STATS_DISABLED),
+    ],
+)
+def test_a_failed_scrape_makes_every_known_engine_unknown_for_its_reason(reason, cause):
+    judge = classifier()
+    feed(judge, *(scrape(working(t)) for t in (0, 5, 10)))
+    assert verdicts(judge.fail(ScrapeFailure(15, reason, "why"))) == [("0", State.UNKNOWN, cause)]
+
+
+def test_while_no_engine_is_known_a_failure_speaks_of_none():
+    judge = classifier()
+    first = judge.fail(ScrapeFailure(0, FailureReason.CONNECT, "refused"))
+    second = judge.fail(ScrapeFailure(5, FailureReason.CONNECT, "refused"))
+    assert verdicts(second) == [(None, State.UNKNOWN, Cause.UNREACHABLE)]
+    assert (first[0].verdict.since, second[0].verdict.since) == (0, 0)
+
+
+def test_a_single_failed_scrape_does_not_cost_what_was_known():
+    judge = classifier()
+    feed(judge, *(scrape(working(t)) for t in (0, 5, 10)))
+    judge.fail(ScrapeFailure(15, FailureReason.TIMEOUT, "slow"))
+    assert verdicts(judge.observe(scrape(working(20)))) == [("0", State.HEALTHY, Cause.OK)]
+
+
+def test_engines_are_judged_each_by_itself_and_never_averaged():
+    judge = classifier()
+    other = EngineId("demo-8b", "1")
+
+    def both(t):
+        starved = snapshot(t, running=9.0, waiting=20.0, kv_usage=0.99, preemptions=2.0 * t, finished=2.0 * t, generation_tokens=50.0 * t)
+        return scrape(working(t), replace(starved, engine=other))
+
+    assert verdicts(feed(judge, *(both(t) for t in range(0, 30, 5)))) == [
+        ("0", State.HEALTHY, Cause.OK),
+        ("1", State.KV_BOUND, Cause.PREEMPTING),
+    ]
+
+
+def test_an_engine_that_leaves_is_stale_then_forgotten_and_starts_anew_when_it_comes_back():
+    judge = classifier()
+    other = EngineId("demo-8b", "1")
+    feed(judge, *(scrape(working(t), replace(working(t), engine=other)) for t in (0, 5, 10)))
+    assert verdicts(judge.observe(scrape(working(15)))) == [("0", State.HEALTHY, Cause.OK), ("1", State.UNKNOWN, Cause.STALE)]
+    said = feed(judge, *(scrape(working(t)) for t in range(20, 140, 5)))
+    assert [engine for engine, _, _ in verdicts(said)] == ["0"]
+    back = judge.observe(scrape(working(140), replace(working(140), engine=other)))
+    assert verdicts(back)[1] == ("1", State.UNKNOWN, Cause.WARMING_UP)
+
+
+def test_a_model_renamed_at_a_restart_leaves_no_ghost():
+    judge = classifier()
+    feed(judge, *(scrape(working(t), process_start_time=1000.0) for t in (0, 5, 10)))
+    renamed = replace(working(15), engine=EngineId("demo-8b-awq", "0"))
+    said = judge.observe(scrape(renamed, process_start_time=2000.0))
+    assert [a.verdict.engine.model_name for a in said] == ["demo-8b-awq"]
+
+
+def test_a_restart_is_warming_up_again():
+    judge = classifier()
+    feed(judge, *(scrape(working(t), process_start_time=1000.0) for t in (0, 5, 10, 15)))
+    said = judge.observe(scrape(working(20), process_start_time=2000.0))
+    assert verdicts(said) == [("0", State.UNKNOWN, Cause.WARMING_UP)]
+
+
+def test_sleep_mode_is_not_health():
+    said = feed(classifier(), *(scrape(snapshot(t, asleep=True)) for t in (0, 5, 10, 15)))
+    assert verdicts(said) == [("0", State.UNKNOWN, Cause.ASLEEP)]
+
+
+def test_counters_of_two_processes_that_answer_in_turn_are_ambiguous():
+    turns = (scrape(snapshot(t, generation_tokens=1000.0 + t if t % 10 else 9000.0 + t, **BUSY)) for t in range(0, 60, 5))
+    assert verdicts(feed(classifier(), *turns))[0][1] is State.UNKNOWN
+
+
+def test_gauges_that_froze_when_all_clients_left_are_stale_and_not_a_stall():
+    judge = classifier()
+    frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
+    feed(judge, *(scrape(snapshot(t, **(frozen | {"generation_tokens": 50.0 * t})), http_requests=100.0) for t in (0, 5, 10)))
+    said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=124.0) for t in (15, 20, 25)))
+    assert verdicts(said) == [("0", State.UNKNOWN, Cause.STALE)]
+
+
+def test_the_same_gauges_with_clients_still_waiting_are_a_stall():
+    judge = classifier()
+    frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
+    said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=100.0) for t in range(0, 20, 5)))
+    assert verdicts(said) == [("0", State.COMPUTE_BOUND, Cause.STALLED)]
+
+
+def test_time_in_each_state_and_changes_are_accounted_for():
+    judge = classifier()
+    feed(judge, *(scrape(working(t)) for t in (0, 5, 10, 15, 20)))
+    said = judge.fail(ScrapeFailure(25, FailureReason.CONNECT, "refused"))[0]
+    assert said.state_seconds == {State.UNKNOWN: 10.0, State.HEALTHY: 15.0, State.KV_BOUND: 0.0, State.COMPUTE_BOUND: 0.0}
+    assert said.transitions == 2
+
+
+def test_the_process_uses_a_core_only_once_the_window_is_covered():
+    judge = classifier()
+    said = feed(judge, *(scrape(working(t), process_cpu_seconds=0.95 * t) for t in range(0, 35, 5)))
+    assert said[0].signals.process_cpu_ratio == pytest.approx(0.95)
+    assert verdicts(said) == [("0", State.HEALTHY, Cause.OK)]
+    assert verdicts(judge.observe(scrape(working(35), process_cpu_seconds=0.95 * 35))) == [("0", State.COMPUTE_BOUND, Cause.FRONTEND)]
+
+
+def test_the_engine_of_the_verdict_is_that_of_the_snapshot():
+    assert classifier().observe(scrape(working(0)))[0].verdict.engine == ENGINE

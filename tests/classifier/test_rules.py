@@ -1,0 +1,259 @@
+"""One table per rule: signals somebody worked out, and what the rule must say of them."""
+
+from __future__ import annotations
+
+import pytest
+from builders import queue, signals, steady
+
+from kvwatch.classifier.rules import (
+    PRECEDENCE,
+    admission,
+    compute,
+    deferred,
+    find,
+    frontend,
+    healthy,
+    idle,
+    preempting,
+    sequence_slots,
+    stalled,
+    step_budget,
+)
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.model import CAUSES, Cause, GaugeStats, Saturation, State
+
+POLICY = Thresholds()
+POOL = {"capacity_tokens": 10_000, "next_prompt_tokens": 1_000.0}
+"""A pool of 10 000 tokens and prompts of 1 000: the next one fits below 88.5 % (a blocked one is longer than the mean)."""
+
+
+def usage(peak, low=0.1):
+    return {"kv_usage": GaugeStats(mean=(peak + low) / 2, low=low, peak=peak, last=low)}
+
+
+def cause_of(rule, found):
+    finding = rule.judge(found, POLICY)
+    return finding and finding.cause
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param({"seconds_without_life": 10.0, "running": 3.0}, Cause.STALLED, id="nothing has moved for long enough"),
+        pytest.param({"seconds_without_life": 9.0, "seconds_without_progress": 9.0}, None, id="not for long enough"),
+        pytest.param({"seconds_without_life": 0.0, "seconds_without_progress": 45.0}, None, id="a long prefill: it steps, no token yet"),
+        pytest.param({"seconds_without_life": 0.0, "seconds_without_progress": 60.0}, Cause.STALLED, id="it steps for a minute in vain"),
+        pytest.param({}, None, id="no work"),
+        pytest.param(
+            {"seconds_without_life": 30.0, "running": 9.0, "waiting": 7.0, "clients_left": True},
+            Cause.STALE,
+            id="all clients left: old gauges",
+        ),
+    ],
+)
+def test_stalled(found, expected):
+    assert cause_of(stalled, signals(**found)) == expected
+
+
+def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
+    frozen = signals(every=queue(20.0) | usage(0.99) | {"preemptions": 9.0}, seconds_without_life=12.0, running=9.0, waiting=20.0, **POOL)
+    assert find(frozen, POLICY).cause is Cause.STALLED
+
+
+@pytest.mark.parametrize(
+    ("windows", "fields", "expected"),
+    [
+        pytest.param({"preemptions": 12.0, "preemption_ratio": 0.3} | usage(0.99), {}, Cause.PREEMPTING, id="a storm"),
+        pytest.param({"preemptions": 2.0, "preemption_ratio": 0.3} | usage(0.99), {}, None, id="two evictions are no storm"),
+        pytest.param({"preemptions": 3.0, "preemption_ratio": 0.005} | usage(0.99), {}, None, id="three among six hundred"),
+        pytest.param(
+            {"preemptions": 9.0, "preemption_ratio": None} | usage(0.99), {}, Cause.PREEMPTING, id="finished requests not reported"
+        ),
+        pytest.param({"preemptions": 90.0, "preemption_ratio": 0.9} | usage(0.3), {}, None, id="cache reset or priorities: plenty of room"),
+        pytest.param(
+            {"preemptions": 5.0, "preemption_ratio": 0.3} | usage(0.65),
+            {"sequence_share": 0.3},
+            Cause.PREEMPTING,
+            id="long sequences: a third each",
+        ),
+        pytest.param({"preemptions": 9.0, "preemption_ratio": 0.3, "kv_usage": None}, {}, Cause.PREEMPTING, id="usage not reported"),
+        pytest.param({"preemptions": None} | usage(0.99), {}, None, id="preemptions not reported"),
+    ],
+)
+def test_preempting(windows, fields, expected):
+    assert cause_of(preempting, signals(every=windows, **fields)) == expected
+
+
+def test_evictions_of_half_a_minute_ago_are_over_when_none_came_lately():
+    over = signals(every=usage(0.99) | {"preemptions": 0.0}, fast={"preemptions": 12.0, "preemption_ratio": 0.3})
+    assert cause_of(preempting, over) is None
+
+
+@pytest.mark.parametrize(
+    ("windows", "fields", "expected"),
+    [
+        pytest.param(queue(9.0) | usage(0.93), POOL, Cause.ADMISSION, id="700 tokens free, 1 000 needed"),
+        pytest.param(queue(9.0) | usage(0.60), POOL, None, id="4 000 free: something else holds them"),
+        pytest.param(queue(0.0) | usage(0.99), POOL, None, id="full, and nobody waits: what you paid for"),
+        pytest.param(queue(9.0) | usage(0.62), POOL | {"next_prompt_tokens": 3500.0}, Cause.ADMISSION, id="long prompts block at 62 %"),
+        pytest.param(
+            queue(9.0) | usage(0.62),
+            POOL | {"next_prompt_tokens": 1500.0, "sequence_share": 0.3, "sequences_per_step": 3.0},
+            Cause.ADMISSION,
+            id="gauges show 62 %, but three sequences of 30 % ran per step",
+        ),
+        pytest.param(queue(9.0) | usage(0.93), {"at_ceiling_share": 0.0}, Cause.ADMISSION, id="sizes unknown, hot and swinging"),
+        pytest.param(queue(9.0) | usage(0.93), {"at_ceiling_share": 0.9}, None, id="sizes unknown, hot and standing still: another limit"),
+        pytest.param(
+            queue(9.0) | usage(0.93), POOL | {"next_prompt_tokens": 30.0, "at_ceiling_share": 0.8}, None, id="hot, room, 256 slots taken"
+        ),
+        pytest.param(queue(9.0) | {"kv_usage": None}, POOL, None, id="usage not reported"),
+        pytest.param(queue(9.0) | {"queued_share": 0.5} | usage(0.99), POOL, None, id="a queue that comes and goes"),
+    ],
+)
+def test_admission(windows, fields, expected):
+    assert cause_of(admission, signals(every=windows, **fields)) == expected
+
+
+@pytest.mark.parametrize(
+    ("waiting", "deferred_count", "expected"),
+    [
+        pytest.param(6.0, 6.0, Cause.DEFERRED, id="all of them"),
+        pytest.param(6.0, 3.0, Cause.DEFERRED, id="half of them"),
+        pytest.param(6.0, 2.0, None, id="the smaller part"),
+        pytest.param(0.5, 0.5, None, id="less than one"),
+        pytest.param(6.0, None, None, id="before vLLM 0.20"),
+    ],
+)
+def test_deferred(waiting, deferred_count, expected):
+    windows = {"waiting": steady(waiting), "deferred": deferred_count if deferred_count is None else steady(deferred_count)}
+    assert cause_of(deferred, signals(every=windows)) == expected
+
+
+@pytest.mark.parametrize(
+    ("length", "share", "expected"),
+    [
+        pytest.param(9.0, 0.9, Cause.SEQUENCE_SLOTS, id="running stands at its ceiling"),
+        pytest.param(9.0, 0.2, None, id="it swings"),
+        pytest.param(0.0, 0.9, None, id="nobody waits"),
+        pytest.param(9.0, None, None, id="not known"),
+    ],
+)
+def test_sequence_slots(length, share, expected):
+    assert cause_of(sequence_slots, signals(every=queue(length) | usage(0.2), running_ceiling=8.0, at_ceiling_share=share)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {"prefill_token_share": 0.98, "at_ceiling_share": 0.1}, Cause.STEP_BUDGET, id="mostly prefill, running below its ceiling"
+        ),
+        pytest.param(
+            {"prefill_token_share": 0.98, "at_ceiling_share": 0.8, "sequences_prefilling": 0.9},
+            Cause.STEP_BUDGET,
+            id="a prompt in every step",
+        ),
+        pytest.param(
+            {"prefill_token_share": 0.98, "at_ceiling_share": 0.8, "sequences_prefilling": 0.1}, None, id="slots taken, steps not full"
+        ),
+        pytest.param({"prefill_token_share": 0.30, "at_ceiling_share": 0.1}, None, id="mostly decoding"),
+        pytest.param({}, None, id="nothing known"),
+        pytest.param(
+            {"prefill_token_share": 0.98, "at_ceiling_share": 0.8, "step_token_budget": 256},
+            Cause.STEP_BUDGET,
+            id="the budget is known, and used",
+        ),
+        pytest.param(
+            {"prefill_token_share": 0.98, "at_ceiling_share": 0.8, "step_token_budget": 2048, "sequences_prefilling": 0.9},
+            None,
+            id="the budget is known, and not used",
+        ),
+    ],
+)
+def test_step_budget(fields, expected):
+    windows = queue(20.0) | usage(0.14) | {"steps": 100.0, "step_tokens": 25_000.0}
+    assert cause_of(step_budget, signals(every=windows, **fields)) == expected
+
+
+SATURATED = Saturation(running_then=40.0, tokens_per_second_then=5000.0, running_now=120.0, tokens_per_second_now=5100.0)
+
+
+@pytest.mark.parametrize(
+    ("windows", "saturation", "expected"),
+    [
+        pytest.param(queue(0.0), SATURATED, Cause.COMPUTE, id="three times the batch, no more tokens, and no queue"),
+        pytest.param(queue(9.0) | usage(0.2), None, Cause.COMPUTE, id="a queue that nothing else explains"),
+        pytest.param(queue(9.0) | {"kv_usage": None}, None, None, id="a queue, and the cache is not known"),
+        pytest.param(queue(0.0), None, None, id="nothing"),
+    ],
+)
+def test_compute(windows, saturation, expected):
+    assert cause_of(compute, signals(every=windows, saturation=saturation)) == expected
+
+
+@pytest.mark.parametrize(
+    ("windows", "fields", "expected"),
+    [
+        pytest.param({"running": steady(4.0)}, {"process_cpu_ratio": 0.97}, Cause.FRONTEND, id="the API server uses a whole core"),
+        pytest.param({"running": steady(4.0)}, {"process_cpu_ratio": 0.5}, None, id="half a core"),
+        pytest.param({"running": steady(0.0)}, {"process_cpu_ratio": 0.99}, None, id="a busy process without work for the engine"),
+        pytest.param(
+            {"running": steady(4.0)} | queue(5.0), {"gpu_utilization": 0.55}, Cause.FRONTEND, id="the GPU idles while requests wait"
+        ),
+        pytest.param({"running": steady(4.0)} | queue(5.0), {"gpu_utilization": 0.95}, None, id="the GPU is busy"),
+        pytest.param({"running": steady(4.0)} | queue(0.0), {"gpu_utilization": 0.10}, None, id="an idle GPU and nobody waits"),
+    ],
+)
+def test_frontend(windows, fields, expected):
+    assert cause_of(frontend, signals(every=windows, **fields)) == expected
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [
+        pytest.param({"running": steady(3.0)} | usage(0.4), Cause.OK, id="running, nothing waits"),
+        pytest.param({"running": steady(3.0), "kv_usage": steady(0.95)}, Cause.KV_HIGH, id="two minutes above the watermark"),
+        pytest.param({"running": steady(3.0), "kv_usage": steady(0.90)}, Cause.OK, id="at the watermark is not above it"),
+        pytest.param({"running": steady(3.0), "kv_usage": None}, Cause.OK, id="usage not reported"),
+        pytest.param({"running": None}, None, id="running not reported"),
+        pytest.param({"waiting": None}, None, id="waiting not reported"),
+    ],
+)
+def test_healthy(windows, expected):
+    assert cause_of(healthy, signals(every=windows)) == expected
+
+
+def test_idle_goes_before_what_the_windows_remember():
+    left = signals(every={"preemptions": 12.0, "preemption_ratio": 0.4} | usage(0.99), idle=True)
+    assert (idle.judge(left, POLICY).cause, find(left, POLICY).cause) == (Cause.IDLE, Cause.IDLE)
+
+
+def test_a_limit_on_sequences_with_room_in_the_cache_is_slots_even_when_the_cache_is_at_93_percent():
+    pinned = signals(
+        every=queue(200.0) | usage(0.93, low=0.9),
+        running_ceiling=256.0,
+        at_ceiling_share=1.0,
+        capacity_tokens=128_000,
+        next_prompt_tokens=320.0,
+    )
+    assert find(pinned, POLICY).cause is Cause.SEQUENCE_SLOTS
+
+
+def test_what_no_rule_explains_is_ambiguous_and_says_so():
+    finding = find(signals(every={"running": None, "waiting": None, "kv_usage": None}), POLICY)
+    assert (finding.state, finding.cause, len(finding.evidence)) == (State.UNKNOWN, Cause.AMBIGUOUS, 1)
+
+
+def test_every_rule_has_its_place_in_the_order():
+    modules = {stalled, idle, preempting, deferred, admission, step_budget, sequence_slots, frontend, compute, healthy}
+    assert {module.judge for module in modules} == set(PRECEDENCE)
+
+
+def test_every_cause_belongs_to_exactly_one_state():
+    assert sorted(cause for causes in CAUSES.values() for cause in causes) == sorted(Cause)
+
+
+def test_evidence_is_words_with_numbers():
+    found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
+    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < 1 500 the next prompt needs")
