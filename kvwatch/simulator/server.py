@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvwatch.simulator.simulation import Simulation
 
 TICK_SECONDS: Final = 0.1
+_YIELD_SECONDS: Final = 0.001
 SLICE_SECONDS: Final = 10.0
 """Virtual seconds simulated at most while the lock is held, so that a scrape never waits long for a fast simulation."""
 
@@ -133,6 +134,16 @@ class SimulatorServer:
         """Wait until closed, at most that long; True when closed."""
         return self._closing.wait(seconds)
 
+    def catch_up(self) -> None:
+        """Simulate up to the present, and listen or not as the simulated server is up or down; the ticker does it all the time."""
+        reached = False
+        while not reached and not self._closing.is_set():
+            with self._lock:
+                reached = self._advance()
+                self._follow()
+            if not reached:
+                self._closing.wait(_YIELD_SECONDS)  # let a scrape have the lock
+
     def _advance(self) -> bool:
         """Simulate one slice towards the present; True when the present is reached."""
         present = (self._clock.monotonic() - self._origin) * self.speed
@@ -141,11 +152,8 @@ class SimulatorServer:
 
     def _tick(self) -> None:
         while not self._closing.is_set():
-            with self._lock:
-                reached = self._advance()
-                self._follow()
-            if reached:
-                self._closing.wait(TICK_SECONDS)
+            self.catch_up()
+            self._closing.wait(TICK_SECONDS)
 
     def _follow(self) -> None:
         """Listen exactly while the simulated server is up."""
