@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from functools import partial
-from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.errors import UsageError
 from kvwatch.simulator.exposition import expose
 from kvwatch.simulator.faults import FaultSwitch, HttpFault, ScheduledFault, schedule
-from kvwatch.simulator.handler import MetricsHandler
+from kvwatch.simulator.handler import Front, MetricsHandler
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -55,7 +54,7 @@ class SimulatorServer:
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._host = host
-        self._front: ThreadingHTTPServer | None = None
+        self._front: Front | None = None
         self._front_thread: threading.Thread | None = None
         self._port = port
         for fault in faults:
@@ -73,8 +72,7 @@ class SimulatorServer:
     @property
     def url(self) -> str:
         """Where the metrics are."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/metrics"
+        return f"http://{self._host}:{self._port}/metrics"
 
     @property
     def http_fault(self) -> HttpFault | None:
@@ -164,7 +162,7 @@ class SimulatorServer:
             self._close_front()
 
     def _open_front(self) -> None:
-        front = ThreadingHTTPServer((self._host, self._port), partial(MetricsHandler, self))
+        front = Front((self._host, self._port), partial(MetricsHandler, self))
         self._port = front.server_address[1]
         self._front = front
         self._front_thread = threading.Thread(

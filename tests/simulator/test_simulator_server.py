@@ -232,3 +232,15 @@ def test_default_load_fills_a_third_of_the_default_cache():
         usage.append(simulation.engines[0].counters.gauges.usage)
     assert 0.2 < sum(usage) / len(usage) < 0.9
     assert all(abs(one - two) < 0.4 for one, two in pairwise(usage))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [pytest.param(ConnectionResetError(), False, id="client hung up"), pytest.param(ValueError("a bug"), True, id="a bug of ours")],
+)
+def test_only_errors_of_ours_are_printed(server, capsys, error, told):
+    try:
+        raise error
+    except (OSError, ValueError):
+        server._front.handle_error(None, ("127.0.0.1", 1))
+    assert ("Traceback" in capsys.readouterr().err) is told

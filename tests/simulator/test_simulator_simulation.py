@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -281,3 +282,12 @@ def test_gpu_profile_has_the_pace_of_an_8b_model_on_one_gpu():
     seen = counters(simulation)
     assert 0.010 <= seen.inter_token.sum / seen.inter_token.count <= 0.025
     assert 1200 <= seen.generation_tokens / 60.0 <= 3000
+
+
+@pytest.mark.parametrize("profile", [CPU_25M, GPU_8B], ids=lambda profile: profile.name)
+def test_ten_minutes_of_32_clients_take_a_sixth_of_the_minute_an_hour_may_take(profile):
+    simulation = Simulation(STARVED, ClosedLoop(32), profile=profile, seed=1)
+    before = time.process_time()
+    simulation.advance(600.0)
+    assert time.process_time() - before < 10.0
+    assert counters(simulation).finished > 1000
