@@ -10,12 +10,14 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
+from kvwatch.simulator.cache_config import cache_config_labels
 from kvwatch.simulator.config import Names
 from kvwatch.simulator.counters import Distribution, EngineCounters
-from kvwatch.simulator.families import Labels, Sample, counter, gauge, histogram, render
+from kvwatch.simulator.engine import Engine
+from kvwatch.simulator.families import Sample, counter, gauge, histogram, render
 from kvwatch.simulator.old_names import v0_families, v1_early_families
 from kvwatch.simulator.process import http_families, process_families
-from kvwatch.simulator.simulation import Engine, Simulation
+from kvwatch.simulator.simulation import Simulation
 
 FINISHED_REASONS: Final = ("stop", "length", "abort", "error", "repetition")
 
@@ -177,7 +179,7 @@ def _vllm_families(simulation: Simulation, created: float | None) -> Iterator[Me
     yield counter("vllm:admission_rejections", "Number of admission attempts rejected by a queue limit, by reason.", rejections, created)
     for name, help_text, read in _HISTOGRAMS:
         yield histogram(f"vllm:{name}", help_text, [(labels, read(engine.counters)) for labels, engine in labelled], created)
-    config_labels = cache_config_labels(simulation)
+    config_labels = cache_config_labels(simulation.config)
     yield gauge(
         "vllm:cache_config_info",
         "Information of the LLMEngine CacheConfig",
@@ -210,53 +212,3 @@ def _gauges(labelled: list[tuple[dict[str, str], Engine]]) -> Iterator[Metric]:
         "KV-cache usage. 1 means 100 percent usage.",
         [(labels, engine.counters.gauges.usage) for labels, engine in labelled],
     )
-
-
-def cache_config_labels(simulation: Simulation) -> Labels:
-    """The labels of ``cache_config_info`` but `engine`: Python's `str` of every field, as vLLM writes them."""
-    config = simulation.config
-    pool = config.kv_cache_size_tokens
-    return {
-        **_CONFIG_CONSTANTS,
-        "block_size": str(config.block_size),
-        "effective_attention_block_size": str(config.block_size),
-        "enable_prefix_caching": str(config.enable_prefix_caching),
-        "kv_cache_max_concurrency": str(pool / config.max_model_len),
-        "kv_cache_size_tokens": str(pool),
-        # Under data parallelism vLLM repeats the sum over all engines on each of them.
-        "num_gpu_blocks": str(config.num_gpu_blocks * config.data_parallel_size),
-        "num_gpu_blocks_override": str(config.num_gpu_blocks),
-    }
-
-
-_CONFIG_CONSTANTS: Final = {
-    "_block_size_resolved": "True",
-    "cache_dtype": "auto",
-    "cache_hit_alignment_tokens": "None",
-    "enable_mamba_shared_prefix_checkpoint": "False",
-    "gpu_memory_utilization": "0.92",
-    "hash_block_size": "None",
-    "is_attention_free": "False",
-    "kv_cache_dtype_skip_layers": "[]",
-    "kv_cache_layout": "None",
-    "kv_cache_memory_bytes": "None",
-    "kv_offloading_backend": "native",
-    "kv_offloading_size": "None",
-    "kv_sharing_fast_prefill": "False",
-    "mamba_block_size": "None",
-    "mamba_cache_dtype": "auto",
-    "mamba_cache_mode": "none",
-    "mamba_page_size_padded": "None",
-    "mamba_ssm_cache_dtype": "float32",
-    "num_cpu_blocks": "None",
-    "prefix_cache_retention_interval": "0",
-    "prefix_caching_hash_algo": "sha256",
-    "prefix_match_unit": "None",
-    "replayssm_buffer_len": "16",
-    "skip_page_size_padded": "None",
-    "sliding_window": "None",
-    "swa_bounded_replay": "True",
-    "use_kda_recoverssm": "False",
-    "use_replayssm": "False",
-    "user_specified_block_size": "True",
-}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from socketserver import BaseServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer, TCPServer
 from typing import Final, Protocol
 
 from kvwatch.simulator.faults import HttpFault
@@ -101,3 +102,17 @@ class MetricsHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
         """Say nothing: the demo owns the terminal."""
+
+
+class Front(ThreadingHTTPServer):
+    """The standard library's server without its look-up of the host's name and its traceback for every client that hangs up."""
+
+    def server_bind(self) -> None:
+        """Bind only."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "vllm", self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that hang up are no error of ours."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # passed on as it came

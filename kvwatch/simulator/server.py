@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from functools import partial
-from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.errors import UsageError
 from kvwatch.simulator.exposition import expose
 from kvwatch.simulator.faults import FaultSwitch, HttpFault, ScheduledFault, schedule
-from kvwatch.simulator.handler import MetricsHandler
+from kvwatch.simulator.handler import Front, MetricsHandler
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from kvwatch.simulator.simulation import Simulation
 
 TICK_SECONDS: Final = 0.1
+_YIELD_SECONDS: Final = 0.001
 SLICE_SECONDS: Final = 10.0
 """Virtual seconds simulated at most while the lock is held, so that a scrape never waits long for a fast simulation."""
 
@@ -54,7 +54,7 @@ class SimulatorServer:
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._host = host
-        self._front: ThreadingHTTPServer | None = None
+        self._front: Front | None = None
         self._front_thread: threading.Thread | None = None
         self._port = port
         for fault in faults:
@@ -72,8 +72,7 @@ class SimulatorServer:
     @property
     def url(self) -> str:
         """Where the metrics are."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/metrics"
+        return f"http://{self._host}:{self._port}/metrics"
 
     @property
     def http_fault(self) -> HttpFault | None:
@@ -133,6 +132,16 @@ class SimulatorServer:
         """Wait until closed, at most that long; True when closed."""
         return self._closing.wait(seconds)
 
+    def catch_up(self) -> None:
+        """Simulate up to the present, and listen or not as the simulated server is up or down; the ticker does it all the time."""
+        reached = False
+        while not reached and not self._closing.is_set():
+            with self._lock:
+                reached = self._advance()
+                self._follow()
+            if not reached:
+                self._closing.wait(_YIELD_SECONDS)  # let a scrape have the lock
+
     def _advance(self) -> bool:
         """Simulate one slice towards the present; True when the present is reached."""
         present = (self._clock.monotonic() - self._origin) * self.speed
@@ -141,11 +150,8 @@ class SimulatorServer:
 
     def _tick(self) -> None:
         while not self._closing.is_set():
-            with self._lock:
-                reached = self._advance()
-                self._follow()
-            if reached:
-                self._closing.wait(TICK_SECONDS)
+            self.catch_up()
+            self._closing.wait(TICK_SECONDS)
 
     def _follow(self) -> None:
         """Listen exactly while the simulated server is up."""
@@ -156,7 +162,7 @@ class SimulatorServer:
             self._close_front()
 
     def _open_front(self) -> None:
-        front = ThreadingHTTPServer((self._host, self._port), partial(MetricsHandler, self))
+        front = Front((self._host, self._port), partial(MetricsHandler, self))
         self._port = front.server_address[1]
         self._front = front
         self._front_thread = threading.Thread(
