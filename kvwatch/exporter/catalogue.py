@@ -6,29 +6,11 @@ The names are a contract: rules, dashboards and users rely on them, and a change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal
 
-from kvwatch.model import Quantiles, Severity, Signals
-
-ALERTS: Final[Mapping[str, Severity]] = MappingProxyType(
-    {
-        "PreemptionStorm": Severity.CRITICAL,
-        "EngineStalled": Severity.CRITICAL,
-        "KVBound": Severity.WARNING,
-        "KVScaleOut": Severity.WARNING,
-        "ComputeBound": Severity.WARNING,
-        "LatencyObjectiveMissed": Severity.WARNING,
-        "TargetDown": Severity.WARNING,
-        "WatcherBlind": Severity.WARNING,
-    }
-)
-"""Every alert kvwatch can raise; each is exported as 0 while it is quiet, so that absence is never mistaken for calm."""
-TARGET_ALERTS: Final = ("TargetDown",)
-"""Alerts about a target, which carry no engine; all others are about one engine."""
-ENGINE_ALERTS: Final = tuple(name for name in ALERTS if name not in TARGET_ALERTS)
+from kvwatch.model import Quantiles, Signals
 
 _ALONE: Final = "Do not sum or average over engines."
 
@@ -141,7 +123,8 @@ SIGNAL_GAUGES: Final = (
     ),
     SignalGauge(
         _gauge(
-            "kv_seconds_to_full", f"Seconds until the KV cache is full at the present fill rate; absent while it does not fill. {_ALONE}"
+            "kv_seconds_to_full",
+            f"Seconds until the KV cache is full at the fill rate of the fast window ({{fast}}); absent while it does not fill. {_ALONE}",
         ),
         lambda signals: signals.seconds_to_full,
     ),
@@ -158,17 +141,21 @@ SIGNAL_GAUGES: Final = (
         lambda signals: signals.waiting,
     ),
     SignalGauge(
-        _gauge("generation_tokens_per_second", "Tokens generated per second of late; from vllm:generation_tokens."),
+        _gauge("generation_tokens_per_second", "Tokens generated per second over the fast window ({fast}); from vllm:generation_tokens."),
         lambda signals: signals.generation_tokens_per_second,
     ),
     SignalGauge(
-        _gauge("prompt_tokens_per_second", "Prompt tokens taken in per second of late, cached ones included; from vllm:prompt_tokens."),
+        _gauge(
+            "prompt_tokens_per_second",
+            "Prompt tokens taken in per second over the fast window ({fast}), cached ones included; from vllm:prompt_tokens.",
+        ),
         lambda signals: signals.prompt_tokens_per_second,
     ),
     SignalGauge(
         _gauge(
             "recompute_ratio",
-            "Estimate, not a measurement: share of the computed tokens that had been computed before and were thrown away by evictions. "
+            "Estimate, not a measurement: share of the computed tokens that had been computed before and were thrown away by evictions, "
+            f"over the slow window ({{slow}}). "
             f"{_ALONE}",
         ),
         lambda signals: signals.recompute_ratio,

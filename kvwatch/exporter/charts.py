@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from kvwatch.exporter.history import SLOT_SECONDS, SPAN_SECONDS, Point
@@ -84,19 +85,18 @@ def nice_top(highest: float, least: float) -> float:
     return next(step * power for step in _ROUND if step * power >= highest)
 
 
-def state_band(points: Sequence[Point], *, now: float, interval: float) -> tuple[Stretch, ...]:
+def state_band(states: Sequence[tuple[float, State]], *, now: float, interval: float) -> tuple[Stretch, ...]:
     """Stretches of one state each, oldest first; what was not watched is left out."""
     start, gap = now - SPAN_SECONDS, gap_after(interval)
     stretches: list[Stretch] = []
-    ends = [point.at for point in points[1:]] + [now]
-    for point, following in zip(points, ends, strict=True):
-        end = following if following - point.at <= gap else point.at + SLOT_SECONDS
-        left, right = ((at - start) / SPAN_SECONDS * WIDTH for at in (max(point.at, start), end))
+    for (began, state), (following, _) in pairwise([*states, (now, State.UNKNOWN)]):
+        end = following if following - began <= gap else began + SLOT_SECONDS
+        left, right = ((at - start) / SPAN_SECONDS * WIDTH for at in (max(began, start), end))
         last = stretches[-1] if stretches else None
-        if last is not None and last.state is point.state and abs(last.x + last.width - left) < 0.01:  # noqa: PLR2004 - a hundredth of a unit is no gap
+        if last is not None and last.state is state and abs(last.x + last.width - left) < 0.01:  # noqa: PLR2004 - a hundredth of a unit is no gap
             stretches[-1] = Stretch(last.state, last.x, right - last.x)
         elif right > left:
-            stretches.append(Stretch(point.state, left, right - left))
+            stretches.append(Stretch(state, left, right - left))
     return tuple(stretches)
 
 
@@ -149,10 +149,10 @@ def charts(points: Sequence[Point], *, now: float, interval: float, storm_ratio:
         ),
         Chart(
             "Preemption ratio",
-            (line("fast window", "ratio", ratio, ratio_top, percent(_latest(ratio))),),
+            (line("ratio", "ratio", ratio, ratio_top, percent(_latest(ratio))),),
             *(percent(ratio_top), percent(ratio_top / 2), "0"),
             limit=HEIGHT - storm_ratio / ratio_top * HEIGHT,
-            limit_name=f"{percent(storm_ratio)} pages",
+            limit_name=f"page at {percent(storm_ratio)}",
             summary=_summary("Preemption ratio", [("fast window", ratio)], percent),
         ),
         Chart(

@@ -106,6 +106,10 @@ class Track:
         for at, state, *numbers in zip(self._at, self._states, *self._columns, strict=True):
             yield Point(at, _STATES[state], *(None if math.isnan(number) else number for number in numbers))
 
+    def states(self) -> Iterator[tuple[float, State]]:
+        """When each point began and its state, oldest first: all the state band needs, at a tenth of the cost."""
+        return ((at, _STATES[state]) for at, state in zip(self._at, self._states, strict=True))
+
 
 class History:
     """The tracks of all engines. Pollers record while pages are drawn, so every method takes the lock, and none keeps it long."""
@@ -142,3 +146,9 @@ class History:
         with self._lock:
             track = self._tracks.get(target, {}).get(engine)
             return () if track is None else tuple(track.points())
+
+    def states(self, target: str, engine: EngineId) -> tuple[tuple[float, State], ...]:
+        """When each point of an engine began and its state, oldest first; empty for one nobody knows."""
+        with self._lock:
+            track = self._tracks.get(target, {}).get(engine)
+            return () if track is None else tuple(track.states())

@@ -16,14 +16,12 @@ from prometheus_client.registry import Collector
 
 from kvwatch.clock import Clock
 from kvwatch.exporter import catalogue
+from kvwatch.exporter.alert_definitions import ENGINE_ALERTS, TARGET_DOWN, AlertDefinition
 from kvwatch.exporter.catalogue import (
-    ALERTS,
-    ENGINE_ALERTS,
     FAMILIES,
     LATENCIES,
     QUANTILES,
     SIGNAL_GAUGES,
-    TARGET_ALERTS,
     Family,
     label_value,
 )
@@ -99,7 +97,7 @@ def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
     shown = as_of(view, now)
     for signal, name in sorted(shown.sources.items()):
         yield catalogue.SIGNAL_SOURCE, {**target, "signal": label_value(signal), "name": label_value(name)}, 1.0
-    yield from _alert_samples(TARGET_ALERTS, shown.alerts, target)
+    yield from _alert_samples((TARGET_DOWN,), shown.alerts, target)
     for assessment in shown.assessments:
         yield from _engine_samples(assessment, target)
 
@@ -141,11 +139,11 @@ def _signal_samples(signals: Signals, labels: Labels) -> Iterator[Sample]:
                 yield latency.family, {**labels, "quantile": label}, float(getattr(quantiles, field))
 
 
-def _alert_samples(known: Sequence[str], firing: Sequence[Alert], labels: Labels) -> Iterator[Sample]:
+def _alert_samples(known: Sequence[AlertDefinition], firing: Sequence[Alert], labels: Labels) -> Iterator[Sample]:
     """Every known alert as 0 or 1, so that ``== 1`` and ``changes()`` work from the first scrape on."""
     active = {alert.name for alert in firing}
-    for name in known:
-        yield catalogue.ALERT_ACTIVE, {**labels, "alert": name, "severity": ALERTS[name].value}, float(name in active)
+    for alert in known:
+        yield catalogue.ALERT_ACTIVE, {**labels, "alert": alert.name, "severity": alert.severity.value}, float(alert.name in active)
 
 
 def recommended_max_num_seqs(advice: Sequence[Change]) -> int | None:

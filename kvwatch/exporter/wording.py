@@ -10,9 +10,7 @@ from kvwatch.model import Cause, State
 
 ABSENT: Final = "\N{EN DASH}"
 _THIN: Final = "\N{NARROW NO-BREAK SPACE}"
-_MINUTE: Final = 60
-_HOUR: Final = 3600
-_DAY: Final = 86400
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WHOLE_FROM: Final = 100
 """Numbers this large are shown without decimals."""
 
@@ -80,11 +78,12 @@ def seconds(value: float | None) -> str:
 
 def duration(value: float) -> str:
     """How long something has lasted, in the two largest units."""
-    whole = max(0, int(value))
-    if whole < _MINUTE:
-        return f"{whole}{_THIN}s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE}{_THIN}min {whole % _MINUTE}{_THIN}s"
-    if whole < _DAY:
-        return f"{whole // _HOUR}{_THIN}h {whole % _HOUR // _MINUTE}{_THIN}min"
-    return f"{whole // _DAY}{_THIN}d {whole % _DAY // _HOUR}{_THIN}h"
+    left = max(0, int(value))
+    parts = []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{_THIN}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or f"0{_THIN}s"

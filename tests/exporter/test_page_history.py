@@ -25,6 +25,7 @@ def view_at(at, *, engine=ENGINE, signals=SIGNALS, target="vllm-0"):
 def test_a_poll_becomes_a_point():
     history = History()
     history.record(view_at(100.0))
+    assert history.states("vllm-0", ENGINE) == ((100.0, State.KV_BOUND),)
     (point,) = history.points("vllm-0", ENGINE)
     assert (point.at, point.state) == (100.0, State.KV_BOUND)
     assert point.kv_mean == pytest.approx(0.93)

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from exporter_views import NOW, SIGNALS, STORMING, UNPOLLED, VIEW, StillClock, failed
+
+from kvwatch.exporter.history import History
+from kvwatch.exporter.overview import COLUMNS, ordered, rows_of
+from kvwatch.exporter.page import CONTENT_SECURITY_POLICY, DETAILED_UP_TO, StatusPage
+from kvwatch.model import Alert, Cause, EngineId, Severity, State, TargetView
+
+
+class Reader(HTMLParser):
+    """Text and tags of a page, as a browser would find them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def render(*views: TargetView, query: str = "", clock: StillClock | None = None, history: History | None = None):
+    return StatusPage(lambda: views, clock or StillClock(), history or History()).render(query)
+
+
+def read(*views: TargetView, **how) -> Reader:
+    reader = Reader()
+    reader.feed(render(*views, **how).body.decode())
+    reader.text = re.sub(r"\s+", " ", reader.text)
+    return reader
+
+
+def engine(number: int, state: State = State.HEALTHY, cause: Cause = Cause.OK, **signals) -> TargetView:
+    verdict = replace(STORMING.verdict, state=state, cause=cause, since=NOW - number)
+    return replace(
+        VIEW,
+        name=f"vllm-{number}",
+        assessments=(replace(STORMING, verdict=verdict, signals=replace(SIGNALS, **signals), alerts=(), advice=()),),
+    )
+
+
+MANY = [engine(number) for number in range(DETAILED_UP_TO + 1)]
+
+
+def test_one_engine_is_shown_in_full():
+    text = read(VIEW).text
+    for said in (
+        "KV-bound",
+        "Preempting",
+        "since 07:59:00 UTC, 1 min",
+        "20 evictions in 120 s",
+        "PreemptionStorm",
+        "20 of 35 stints ended in eviction.",
+        "--max-num-seqs",
+        "402 tokens/s",
+        "TTFT P95",
+        "End to end P99",
+        "Safe concurrency",
+        "What kvwatch cannot see here",
+        "Give gpu.url",
+    ):
+        assert said in text
+
+
+def test_one_engine_needs_no_overview():
+    assert "table" not in {tag for tag, _ in read(VIEW).tags}
+
+
+def test_few_engines_are_an_overview_and_all_details():
+    reader = read(VIEW, UNPOLLED)
+    tags = [tag for tag, _ in reader.tags]
+    assert tags.count("table") == 1
+    assert len([1 for tag, attributes in reader.tags if tag == "section" and "engine" in (attributes.get("class") or "").split()]) == 2
+
+
+def test_many_engines_are_an_overview_alone_with_a_page_for_each():
+    reader = read(*MANY)
+    assert not [1 for tag, attributes in reader.tags if tag == "section" and "engine" in (attributes.get("class") or "").split()]
+    links = [attributes["href"] for tag, attributes in reader.tags if tag == "a" and (attributes.get("id") or "").startswith("row-")]
+    assert len(set(links)) == len(MANY)
+    detail = read(*MANY, query=links[3].partition("?")[2]).text
+    assert "Five lines" in detail
+    assert "vllm-3" in detail
+    assert "vllm-2" not in detail
+
+
+def test_an_engine_that_is_gone_is_a_404_that_says_so():
+    response = render(*MANY, query="engine=000000000000")
+    assert response.status == "404 Not Found"
+    assert b"This engine is gone" in response.body
+
+
+def test_without_targets_the_page_says_that_nothing_is_watched():
+    response = render()
+    assert response.status == "200 OK"
+    assert b"No targets" in response.body
+
+
+def test_a_target_never_polled_is_unknown_and_warming_up():
+    text = read(UNPOLLED).text
+    assert "Unknown" in text
+    assert "no poll has finished yet" in text
+    assert "Five lines" not in text
+
+
+def test_a_failed_poll_says_why_nothing_can_be_seen():
+    assert "it did not answer in time (no answer within 4 s)" in read(failed()).text
+
+
+def test_a_stale_engine_shows_no_numbers_no_alerts_and_no_advice():
+    text = read(VIEW, clock=StillClock(now=NOW + 60.0)).text
+    assert "no poll of this target has finished for 62 s" in text
+    for gone in ("PreemptionStorm", "--max-num-seqs", "402", "Capacity"):
+        assert gone not in text
+
+
+def test_an_alert_about_a_target_is_counted_once_however_many_engines_it_has():
+    down = Alert(name="TargetDown", severity=Severity.WARNING, since=NOW, summary="s.", description="d.")
+    other = replace(STORMING, verdict=replace(STORMING.verdict, engine=EngineId("demo-8b", "1")))
+    text = read(replace(VIEW, assessments=(STORMING, other), alerts=(down,))).text
+    assert "Firing PreemptionStorm page × 2 TargetDown warning" in text  # noqa: RUF001 - the sign the page shows
+
+
+SORTABLE = [
+    engine(0, State.HEALTHY, Cause.OK, kv_usage=0.2, waiting=0.0),
+    engine(9, State.KV_BOUND, Cause.ADMISSION, kv_usage=0.7, waiting=3.0),
+    engine(10, State.KV_BOUND, Cause.PREEMPTING, kv_usage=None, waiting=9.0),
+    engine(2, State.UNKNOWN, Cause.AMBIGUOUS, kv_usage=0.5, waiting=1.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        pytest.param("state", [10, 9, 2, 0], id="worst first"),
+        pytest.param("-state", [0, 2, 9, 10], id="best first"),
+        pytest.param("target", [0, 2, 9, 10], id="names count as people do"),
+        pytest.param("-target", [10, 9, 2, 0], id="names backwards"),
+        pytest.param("kv", [9, 2, 0, 10], id="fullest first, absent last"),
+        pytest.param("-kv", [0, 2, 9, 10], id="emptiest first, absent still last"),
+        pytest.param("waiting", [10, 9, 2, 0], id="longest queue first"),
+        pytest.param("since", [0, 2, 9, 10], id="latest change first"),
+        pytest.param("p99", [10, 9, 2, 0], id="equal rows stand by state"),
+        pytest.param("no-such-column", [10, 9, 2, 0], id="an unknown column is by state"),
+        pytest.param("", [10, 9, 2, 0], id="an empty one too"),
+    ],
+)
+def test_the_overview_can_be_sorted(sort, expected):
+    assert [row.view.name for row in ordered(tuple(rows_of(SORTABLE, NOW)), sort)] == [f"vllm-{number}" for number in expected]
+
+
+def test_every_column_has_a_link_and_the_sorted_one_turns_round_and_is_announced():
+    reader = read(*SORTABLE, query="sort=kv")
+    links = {attributes["id"]: attributes["href"] for tag, attributes in reader.tags if (attributes.get("id") or "").startswith("sort-")}
+    assert links == {f"sort-{column.key}": f"/?sort={'-' if column.key == 'kv' else ''}{column.key}" for column in COLUMNS}
+    assert [attributes["aria-sort"] for tag, attributes in reader.tags if "aria-sort" in attributes] == ["ascending"]
+
+
+HOSTILE = [
+    pytest.param("<script>alert(1)</script>", id="script"),
+    pytest.param("\"><img src=x onerror=alert(1)>'", id="attribute"),
+    pytest.param("{{ 7 * 7 }}{% raw %}", id="template"),
+    pytest.param("x" * 4096, id="4 kB"),
+    pytest.param("9" * 5000, id="5000 digits"),
+    pytest.param("\u202e\u05d3\u05d5\u05d2\u05de\u05d4 \U0001f642\U0001f1e9\U0001f1ea", id="right to left and emoji"),
+    pytest.param("lone \udce9", id="surrogate"),
+    pytest.param("a\0b\r\n\tc", id="control characters"),
+]
+
+
+def called(name: str) -> TargetView:
+    verdict = replace(STORMING.verdict, engine=EngineId(name, name), evidence=(name,))
+    return replace(VIEW, name=name, url=name, assessments=(replace(STORMING, verdict=verdict),), sources={name: name})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_text_and_nothing_else(name):
+    honest, reader = read(called("demo-8b")), read(called(name))
+    assert [tag for tag, _ in reader.tags] == [tag for tag, _ in honest.tags]
+    assert not [attribute for _, attributes in reader.tags for attribute in attributes if attribute.startswith("on")]
+    assert "49" not in re.findall(r"(?<!\d)\d+(?!\d)", reader.text)
+
+
+def test_a_query_is_never_echoed_as_markup():
+    body = render(*MANY, query="sort=%22%3E%3Cscript%3E&engine=%3Cscript%3E").body
+    assert body.count(b"<script>") == 1
+
+
+def test_the_policy_admits_exactly_the_style_and_the_script_on_the_page():
+    response = render(VIEW)
+    assert response.content_security_policy == CONTENT_SECURITY_POLICY
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", response.body.decode(), re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    assert not re.search(rb"<[^>]+ (style|onclick|onload)=", response.body)
+
+
+def test_the_page_refers_to_nothing_outside_itself():
+    for view in (VIEW, UNPOLLED):
+        for tag, attributes in read(view).tags:
+            for attribute in ("src", "href", "action", "data"):
+                value = attributes.get(attribute)
+                assert value is None or value.startswith(("/", "#", "data:")), (tag, value)
+
+
+def test_ids_are_unique():
+    ids = [attributes["id"] for _, attributes in read(VIEW, UNPOLLED, failed(replace(VIEW, name="vllm-2"))).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(("interval", "refresh"), [(0.5, "2.0"), (5.0, "5.0"), (120.0, "30.0")])
+def test_it_refreshes_as_often_as_there_can_be_news_within_reason(interval, refresh):
+    (main,) = [attributes for tag, attributes in read(replace(VIEW, interval=interval)).tags if tag == "main"]
+    assert main["data-refresh"] == refresh
+
+
+def filled(views) -> History:
+    history = History()
+    for second in range(0, 1800, 10):
+        for view in views:
+            history.record(replace(view, at=NOW - 1800.0 + second))
+    return history
+
+
+@pytest.mark.parametrize(("targets", "milliseconds"), [pytest.param(1, 50, id="one target"), pytest.param(200, 300, id="200 targets")])
+def test_the_page_is_rendered_in_time(targets, milliseconds):
+    views = [replace(VIEW, name=f"vllm-{number}") for number in range(targets)]
+    page = StatusPage(lambda: views, StillClock(), filled(views))
+    spent = []
+    for _ in range(5):
+        started = time.process_time()
+        page.render("")
+        spent.append((time.process_time() - started) * 1000)
+    assert sorted(spent)[2] <= milliseconds
