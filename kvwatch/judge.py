@@ -29,7 +29,7 @@ class Judge:
     def __init__(self, thresholds: Thresholds, policy: AlertPolicy, known: KnownConfig, interval: float) -> None:
         self._classifier = TargetClassifier(thresholds, known, interval=interval)
         self._policy = policy
-        self._engine_alerts: dict[EngineId, EngineAlerts] = {}
+        self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
         self._target_alerts = TargetAlerts()
 
     def scraped(self, scrape: Scrape) -> Judgement:
@@ -46,9 +46,7 @@ class Judge:
         said = []
         for assessment in assessments:
             verdict = assessment.verdict
-            if verdict.engine is None:
-                said.append(assessment)
-                continue
+            # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
             book = self._engine_alerts[verdict.engine] = books.get(verdict.engine) or EngineAlerts(self._policy)
             said.append(replace(assessment, alerts=book.update(at, verdict, assessment.signals)))
         return tuple(said)

@@ -17,6 +17,7 @@ import structlog
 
 from kvwatch import __version__
 from kvwatch.clock import Clock, SystemClock
+from kvwatch.exporter.alertmanager import AlertmanagerPush
 from kvwatch.exporter.http import Response, Sources, make_app
 from kvwatch.exporter.metrics import ViewCollector
 from kvwatch.exporter.server import Server, serve
@@ -47,6 +48,7 @@ class Daemon:
         self._clock = clock
         self._read = read or partial(read_target, settings, clock)
         self._telemetry = Telemetry()
+        self._push = AlertmanagerPush(settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval)
         self._schedule = Schedule(clock, self._overrun)
         self._discovery = Discovery(settings.targets, settings.discovery)
         self._discovery_faults: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class Daemon:
             ready=self.ready,
         )
         self._server = serve(make_app(sources), host=host, port=port, cert_file=web.cert_file, key_file=web.key_file)
+        self._push.start()
         self._discover()
         self._schedule.every(self._settings.discovery.refresh, _DISCOVERY, self._discover)
         self._schedule.start()
@@ -85,6 +88,7 @@ class Daemon:
     def stop(self) -> None:
         """Stop polling and serving; calling it again changes nothing."""
         self._schedule.stop()
+        self._push.stop()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -146,10 +150,12 @@ class Daemon:
         with self._lock:
             del self._watches[name]
         self._telemetry.target_removed(name)
+        self._push.forget(name)
         _log.info("target.removed", target=name)
 
     def _publish(self, view: TargetView) -> None:
         self._last_tick = view.at if view.at is not None else self._last_tick
+        self._push.publish(view)
 
     def _overrun(self, name: str) -> None:
         if name != _DISCOVERY:

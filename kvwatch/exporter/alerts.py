@@ -25,18 +25,19 @@ class _Standing:
     def __init__(self, definition: AlertDefinition) -> None:
         self._definition = definition
         self._pending_since: float | None = None
-        self._known_at: float | None = None
+        self._known_at = 0.0  # meaningful while firing
         self._firing: Alert | None = None
 
     def update(self, at: float, holds: bool | None, describe: Callable[[], str]) -> Alert | None:
         """The alert if it fires at ``at``.
 
-        Where nobody knows (``None``) it stands where it stood, until `HOLD_SECONDS` after the last evidence that it holds.
+        Where nobody knows (``None``) a firing alert goes on until `HOLD_SECONDS` after its last evidence, and a pending one
+        begins again, as in Prometheus.
         """
         if holds:
             self._met(at, describe)
-        elif holds is False or (self._known_at is not None and at - self._known_at > HOLD_SECONDS):
-            self._pending_since = self._known_at = self._firing = None
+        elif holds is False or self._firing is None or at - self._known_at > HOLD_SECONDS:
+            self._pending_since = self._firing = None
         return self._firing
 
     def _met(self, at: float, describe: Callable[[], str]) -> None:

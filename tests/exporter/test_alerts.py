@@ -119,12 +119,13 @@ def test_a_storm_that_comes_back_is_a_new_one() -> None:
     assert [alert.since for alert in alerts.update(10.0, *STORM)] == [10.0]
 
 
-def test_a_failed_scrape_never_starts_an_alert() -> None:
+def test_a_failed_scrape_never_starts_an_alert_and_the_waiting_begins_again_after_it() -> None:
     alerts = EngineAlerts(AlertPolicy())
     alerts.update(0.0, verdict(Cause.ADMISSION), signals())
-    alerts.update(70.0, verdict(Cause.ADMISSION), signals())
     assert alerts.update(120.0, *LOST) == ()
-    assert names(alerts.update(121.0, verdict(Cause.ADMISSION), signals())) == {"KVBound"}
+    assert alerts.update(125.0, verdict(Cause.ADMISSION), signals()) == ()
+    assert alerts.update(244.0, verdict(Cause.ADMISSION), signals()) == ()
+    assert names(alerts.update(245.0, verdict(Cause.ADMISSION), signals())) == {"KVBound"}
 
 
 KV_TOO_SMALL = signals(demand_ratio=1.2)
@@ -181,14 +182,6 @@ def test_nothing_fires_however_long_it_lasts(cause: Cause, numbers: Signals | No
     alerts = EngineAlerts(OBJECTIVES)
     for at in range(0, 7200, 60):
         assert alerts.update(float(at), verdict(cause), numbers) == ()
-
-
-def test_a_minute_without_evidence_starts_the_waiting_time_again() -> None:
-    alerts = EngineAlerts(AlertPolicy())
-    alerts.update(0.0, verdict(Cause.ADMISSION), signals())
-    assert alerts.update(61.0, *LOST) == ()
-    assert alerts.update(121.0, verdict(Cause.ADMISSION), signals()) == ()
-    assert names(alerts.update(241.0, verdict(Cause.ADMISSION), signals())) == {"KVBound"}
 
 
 def test_a_break_starts_the_waiting_time_again() -> None:

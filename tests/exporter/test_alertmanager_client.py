@@ -1,0 +1,132 @@
+"""One POST over a real socket: credentials, TLS and every way to fail."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from kvwatch.exporter.alertmanager_client import Outcome, http_post
+from kvwatch.settings import AlertmanagerSettings, BasicAuthSettings
+
+
+class Peer(HTTPServer):
+    """Keeps the requests and answers with what the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status, self.text, self.headers_out = 200, "", {}
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Peer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, dict(self.headers), body))
+        self.send_response(self.server.status)
+        for name, value in self.server.headers_out.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(self.server.text)))
+        self.end_headers()
+        self.wfile.write(self.server.text.encode())
+
+    def log_message(self, *_arguments: object) -> None:
+        """Tests are quiet."""
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    server = Peer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_post_goes_to_the_v2_api_below_the_given_url(peer: Peer) -> None:
+    assert http_post(f"{peer.url}/am/", AlertmanagerSettings())(b"[]") == (Outcome.ACCEPTED, "")
+    ((path, headers, body),) = peer.requests
+    assert (path, headers["Content-Type"], body) == ("/am/api/v2/alerts", "application/json", b"[]")
+    assert headers["User-Agent"].startswith("kvwatch/")
+    assert "Authorization" not in headers
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [(202, Outcome.ACCEPTED), (400, Outcome.REFUSED), (401, Outcome.FAILED), (404, Outcome.FAILED), (503, Outcome.FAILED)],
+)
+def test_the_status_decides_and_the_peers_words_are_kept_short(peer: Peer, status: int, outcome: Outcome) -> None:
+    peer.status, peer.text = status, "no " * 10_000
+    got, detail = http_post(peer.url, AlertmanagerSettings())(b"[]")
+    assert got is outcome
+    assert len(detail) <= 300
+    assert outcome is Outcome.ACCEPTED or detail.startswith(f"HTTP {status} no no")
+
+
+def test_a_redirect_is_not_followed(peer: Peer) -> None:
+    peer.status, peer.headers_out = 302, {"Location": f"{peer.url}/elsewhere"}
+    outcome, detail = http_post(peer.url, AlertmanagerSettings())(b"[]")
+    assert (outcome, detail) == (Outcome.FAILED, "HTTP 302")
+    assert len(peer.requests) == 1
+
+
+def test_a_bearer_token_is_read_anew_for_every_post(peer: Peer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    post = http_post(peer.url, AlertmanagerSettings(bearer_token_file=token))
+    for text in ("first\n", "second\n"):
+        token.write_text(text)
+        post(b"[]")
+    assert [headers["Authorization"] for _, headers, _ in peer.requests] == ["Bearer first", "Bearer second"]
+
+
+def test_basic_auth_is_utf8_and_keeps_spaces(peer: Peer, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(" pässwort \n", encoding="utf-8")
+    auth = BasicAuthSettings(username="kvwatch", password_file=tmp_path / "password")
+    http_post(peer.url, AlertmanagerSettings(basic_auth=auth))(b"[]")
+    scheme, _, value = peer.requests[0][1]["Authorization"].partition(" ")
+    assert (scheme, base64.b64decode(value).decode()) == ("Basic", "kvwatch: pässwort ")
+
+
+def test_the_environments_proxy_and_netrc_are_not_asked(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert http_post(peer.url, AlertmanagerSettings())(b"[]") == (Outcome.ACCEPTED, "")
+    assert "Authorization" not in peer.requests[0][1]
+
+
+@pytest.mark.parametrize("secret", [b"top\nsecret", "gehe\u20acim".encode(), b"\xff\xfesecret"], ids=["newline", "not latin-1", "not text"])
+def test_a_token_that_cannot_be_sent_is_a_failure_that_does_not_quote_it(peer: Peer, tmp_path: Path, secret: bytes) -> None:
+    (tmp_path / "token").write_bytes(secret)
+    outcome, detail = http_post(peer.url, AlertmanagerSettings(bearer_token_file=tmp_path / "token"))(b"[]")
+    assert outcome is Outcome.FAILED
+    assert detail
+    assert "secret" not in detail
+    assert "gehe" not in detail
+    assert peer.requests == []
+
+
+def test_a_missing_credentials_file_is_a_failure_that_names_the_file(peer: Peer, tmp_path: Path) -> None:
+    outcome, detail = http_post(peer.url, AlertmanagerSettings(bearer_token_file=tmp_path / "gone"))(b"[]")
+    assert outcome is Outcome.FAILED
+    assert "gone" in detail
+
+
+def test_nobody_listening_is_a_failure() -> None:
+    with HTTPServer(("127.0.0.1", 0), Handler) as closed:
+        url = f"http://127.0.0.1:{closed.server_port}"
+    outcome, detail = http_post(url, AlertmanagerSettings())(b"[]")
+    assert outcome is Outcome.FAILED
+    assert "Connection refused" in detail

@@ -1,0 +1,346 @@
+"""What Alertmanager is told and when, with a transport and a clock that do as they are bid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kvwatch.errors import ConfigError
+from kvwatch.exporter.alertmanager import AlertmanagerPush
+from kvwatch.exporter.alertmanager_client import Outcome, Post
+from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
+from kvwatch.settings import AlertmanagerSettings, BasicAuthSettings
+
+ONE: Final = "http://am-1:9093"
+TWO: Final = "http://am-2:9093"
+EPOCH: Final = 1_700_000_000.0
+
+
+class HandClock:
+    """Both clocks, set by hand; the wall clock is `EPOCH` ahead, and whatever somebody set it to beyond that."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.stepped = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def unix(self) -> float:
+        return EPOCH + self.now + self.stepped
+
+
+class Alertmanagers:
+    """Transports that keep what they are sent, and answer as told."""
+
+    def __init__(self) -> None:
+        self.outcome: dict[str, Outcome] = {}
+        self.posts: list[tuple[str, list[dict[str, Any]]]] = []
+        self.counted: list[tuple[str, bool]] = []
+        self.known: list[str] = []
+
+    def post_to(self, url: str, _settings: AlertmanagerSettings) -> Post:
+        def post(body: bytes) -> tuple[Outcome, str]:
+            self.posts.append((url, json.loads(body)))
+            return self.outcome.get(url, Outcome.ACCEPTED), "so they said"
+
+        return post
+
+    def alertmanager_added(self, url: str) -> None:
+        self.known.append(url)
+
+    def notification_ended(self, url: str, *, failed: bool) -> None:
+        self.counted.append((url, failed))
+
+    def take(self, url: str = ONE) -> list[list[dict[str, Any]]]:
+        """What arrived at a URL since the last time, one list per post."""
+        taken = [alerts for to, alerts in self.posts if to == url]
+        self.posts = [(to, alerts) for to, alerts in self.posts if to != url]
+        return taken
+
+
+class Bench:
+    def __init__(self, **settings: Any) -> None:
+        self.clock = HandClock()
+        self.them = Alertmanagers()
+        self.settings = AlertmanagerSettings(**{"urls": [ONE], **settings})
+        self.push = AlertmanagerPush(self.settings, self.clock, self.them, poll_interval=5.0, post_to=self.them.post_to)
+
+    def poll(self, *alerts: Alert, target: str = "vllm", engine: str = "0") -> None:
+        self.push.publish(view(*alerts, target=target, engine=engine))
+
+    def step(self) -> list[float | None]:
+        return [replica.step() for replica in self.push.replicas]
+
+
+def storm(since: float, description: str = "48 evictions") -> Alert:
+    return Alert("PreemptionStorm", Severity.CRITICAL, since, "vLLM throws running requests off.", description)
+
+
+def view(*alerts: Alert, target: str = "vllm", engine: str = "0") -> TargetView:
+    verdict = Verdict(EngineId("demo-8b", engine), State.KV_BOUND, Cause.PREEMPTING, (), 0.0)
+    return TargetView(target, "http://vllm:8000/metrics", 5.0, at=0.0, assessments=(Assessment(verdict, None, alerts),))
+
+
+def at(text: str) -> float:
+    """Monotonic time of a timestamp."""
+    return datetime.fromisoformat(text).timestamp() - EPOCH
+
+
+def test_a_firing_alert_is_told_once_with_rules_names_labels_and_an_end_four_resends_ahead() -> None:
+    bench = Bench(labels={"pod": "vllm-0", "severity": "nonsense", "empty": ""}, external_url="http://kvwatch:20058/")
+    bench.clock.now = 1003.0
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.step()
+    assert bench.them.take() == [
+        [
+            {
+                "labels": {
+                    "alertname": "KVWatchPreemptionStorm",
+                    "severity": "critical",
+                    "priority": "P1",
+                    "target": "vllm",
+                    "model_name": "demo-8b",
+                    "engine": "0",
+                    "pod": "vllm-0",
+                },
+                "annotations": {"summary": "vLLM throws running requests off.", "description": "48 evictions"},
+                "startsAt": "2023-11-14T22:30:00.000+00:00",
+                "endsAt": "2023-11-14T22:34:03.000+00:00",
+                "generatorURL": "http://kvwatch:20058/",
+            }
+        ]
+    ]
+
+
+def test_nothing_fires_nothing_is_sent() -> None:
+    bench = Bench()
+    bench.poll()
+    assert bench.step() == [None]
+    assert bench.them.posts == []
+
+
+def test_a_firing_alert_is_told_again_every_resend_with_the_same_start_and_the_latest_text() -> None:
+    bench = Bench()
+    ends = []
+    for second in range(0, 125, 5):
+        bench.clock.now = 1000.0 + second
+        bench.poll(storm(since=1000.0, description=f"after {second} s"))
+        bench.step()
+        for (alert,) in bench.them.take():
+            assert at(alert["startsAt"]) == 1000.0
+            ends.append((second, at(alert["endsAt"]), alert["annotations"]["description"]))
+    assert ends == [(0, 1240.0, "after 0 s"), (60, 1300.0, "after 60 s"), (120, 1360.0, "after 120 s")]
+
+
+def test_polls_rarer_than_the_resend_stretch_the_end() -> None:
+    them, clock = Alertmanagers(), HandClock()
+    push = AlertmanagerPush(AlertmanagerSettings(urls=[ONE]), clock, them, poll_interval=300.0, post_to=them.post_to)
+    push.publish(view(storm(since=1000.0)))
+    push.replicas[0].step()
+    ((alert,),) = them.take()
+    assert at(alert["endsAt"]) == 1000.0 + 4 * 300.0
+
+
+def test_an_alert_that_ended_is_told_at_once_and_again_for_fifteen_minutes_with_the_same_end() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.them.take()
+    ends = []
+    for second in range(5, 1200, 5):
+        bench.clock.now = 1000.0 + second
+        bench.poll()
+        bench.step()
+        ends += [(second, at(alert["endsAt"])) for (alert,) in bench.them.take()]
+    assert ends == [(5 + 60 * n, 1005.0) for n in range(16)]
+    assert bench.step() == [None]
+
+
+def test_an_alert_that_comes_back_after_its_end_has_a_new_start() -> None:
+    bench = Bench()
+    for now, alerts in ((1000.0, [storm(1000.0)]), (1005.0, []), (1010.0, [storm(1010.0)])):
+        bench.clock.now = now
+        bench.poll(*alerts)
+        bench.step()
+    told = [(at(alert["startsAt"]), at(alert["endsAt"])) for (alert,) in bench.them.take()]
+    assert told == [(1000.0, 1240.0), (1000.0, 1005.0), (1010.0, 1250.0)]
+
+
+def test_a_failed_post_is_tried_again_after_1_2_4_seconds_and_at_most_30() -> None:
+    bench = Bench()
+    bench.them.outcome[ONE] = Outcome.FAILED
+    tries = []
+    for tenth in range(2000):
+        bench.clock.now = 1000.0 + tenth / 10
+        bench.poll(storm(since=1000.0))
+        bench.step()
+        tries += [bench.clock.now - 1000.0] * len(bench.them.take())
+    assert tries == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0, 121.0, 151.0, 181.0]
+    assert bench.them.counted == [(ONE, True)] * 11
+
+
+def test_an_outage_shorter_than_the_alert_loses_nothing() -> None:
+    bench = Bench()
+    bench.them.outcome[ONE] = Outcome.FAILED
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.clock.now = 1060.0
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.them.take()
+    bench.them.outcome[ONE] = Outcome.ACCEPTED
+    bench.clock.now = 1062.0
+    bench.step()
+    ((alert,),) = bench.them.take()
+    assert (at(alert["startsAt"]), at(alert["endsAt"])) == (1000.0, 1302.0)
+
+
+def test_an_end_during_an_outage_is_told_after_it() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.them.take()
+    bench.them.outcome[ONE] = Outcome.FAILED
+    bench.clock.now = 1010.0
+    bench.poll()
+    bench.step()
+    bench.them.take()
+    bench.them.outcome[ONE] = Outcome.ACCEPTED
+    bench.clock.now = 1300.0
+    bench.step()
+    ((alert,),) = bench.them.take()
+    assert at(alert["endsAt"]) == 1010.0
+
+
+def test_a_refused_batch_is_not_tried_again_before_the_resend_and_counts_as_failed() -> None:
+    bench = Bench()
+    bench.them.outcome[ONE] = Outcome.REFUSED
+    tries = []
+    for second in range(0, 70, 5):
+        bench.clock.now = 1000.0 + second
+        bench.poll(storm(since=1000.0))
+        bench.step()
+        tries += [second] * len(bench.them.take())
+    assert tries == [0, 60]
+    assert bench.them.counted == [(ONE, True)] * 2
+
+
+def test_a_replica_that_is_down_does_not_keep_the_other_waiting() -> None:
+    bench = Bench(urls=[ONE, TWO])
+    bench.them.outcome[ONE] = Outcome.FAILED
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    assert len(bench.them.take(TWO)) == 1
+    assert bench.them.known == [ONE, TWO]
+    assert bench.them.counted == [(ONE, True), (TWO, False)]
+
+
+def test_a_restarted_kvwatch_resolves_nothing_it_did_not_raise() -> None:
+    before, after = Bench(), Bench()
+    before.poll(storm(since=1000.0))
+    before.step()
+    before.push.stop()
+    assert [at(alert["endsAt"]) > 1000.0 for (alert,) in before.them.take()] == [True]
+    after.poll()  # its windows know nothing yet
+    after.step()
+    assert after.them.posts == []
+    after.clock.now = 1040.0
+    after.poll(storm(since=1040.0))
+    after.step()
+    ((alert,),) = after.them.take()
+    assert at(alert["endsAt"]) == 1280.0
+
+
+def test_when_polls_hang_the_alert_runs_out_by_itself() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.them.take()
+    bench.clock.now = 1200.0
+    assert bench.step() == [None]
+    assert bench.them.posts == []
+
+
+def test_a_target_watched_no_more_is_resolved() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.them.take()
+    bench.clock.now = 1007.0
+    bench.push.forget("vllm")
+    bench.step()
+    ((alert,),) = bench.them.take()
+    assert at(alert["endsAt"]) == 1007.0
+
+
+def test_targets_and_engines_are_told_apart() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0), target="a")
+    bench.poll(storm(since=1000.0), target="b", engine="1")
+    down = Alert("TargetDown", Severity.WARNING, 1000.0, "kvwatch cannot scrape vLLM.", "refused")
+    bench.push.publish(replace(view(target="c"), alerts=(down,)))
+    bench.step()
+    (alerts,) = bench.them.take()
+    assert [(a["labels"]["alertname"], a["labels"]["target"], a["labels"].get("engine")) for a in alerts] == [
+        ("KVWatchPreemptionStorm", "a", "0"),
+        ("KVWatchPreemptionStorm", "b", "1"),
+        ("KVWatchTargetDown", "c", None),
+    ]
+
+
+def test_many_alerts_go_in_posts_of_64() -> None:
+    bench = Bench()
+    for number in range(150):
+        bench.poll(storm(since=1000.0), target=f"vllm-{number:03}")
+    bench.step()
+    assert [len(alerts) for alerts in bench.them.take()] == [64, 64, 22]
+
+
+def test_a_wall_clock_set_back_moves_no_start_and_makes_no_end_before_it() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.them.take()
+    bench.clock.stepped = -86400.0
+    bench.clock.now = 1060.0
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    ((alert,),) = bench.them.take()
+    assert (at(alert["startsAt"]), at(alert["endsAt"])) == (1000.0, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"labels": {"a-b": "c"}}, "'a-b' is not a label name", id="label"),
+        pytest.param(
+            {"basic_auth": BasicAuthSettings(username="u", password_file=Path("p")), "bearer_token_file": "t"},
+            "exclude one another",
+            id="auth",
+        ),
+    ],
+)
+def test_settings_every_alertmanager_would_refuse_are_refused_at_once(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Bench(**settings)
+
+
+def test_threads_send_by_themselves_and_stop() -> None:
+    bench = Bench()
+    bench.push.start()
+    bench.poll(storm(since=1000.0))
+    for thread in bench.push._threads:
+        for _ in range(200):
+            if bench.them.counted:
+                break
+            thread.join(timeout=0.02)
+    bench.push.stop()
+    assert len(bench.them.take()) == 1
+    assert not any(thread.is_alive() for thread in bench.push._threads)
