@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.console import Console
 
+from kvwatch.arguments import positive_count
 from kvwatch.classifier.architecture import KV_DTYPES, kv_layout
 from kvwatch.classifier.startup_log import StartupLog
 from kvwatch.classifier.weights import weight_bytes
@@ -25,7 +26,7 @@ from kvwatch.plan.sources import Fetch, Live, longest, read_config, read_log, sc
 from kvwatch.poller.fetch import fetch
 
 if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+    from kvwatch.arguments import Subparsers
 
 _TIMEOUT: Final = 10.0
 _MAX_BODY_BYTES: Final = 16 * 2**20
@@ -64,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     memory.add_argument("--other", type=_size, default=OTHER, metavar="SIZE", help="fragmentation and CUDA context (1GiB)")
     memory.add_argument("--kv-cache-memory", type=_size, metavar="SIZE", help="what one GPU has for KV, instead of computing it")
     serving = parser.add_argument_group("serving")
-    serving.add_argument("--tensor-parallel-size", "-tp", type=_positive, default=1, metavar="N", help="GPUs of one replica")
+    serving.add_argument("--tensor-parallel-size", "-tp", type=positive_count, default=1, metavar="N", help="GPUs of one replica")
     serving.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE", help=f"one of {', '.join(KV_DTYPES)}")
-    serving.add_argument("--max-model-len", type=_positive, metavar="N", help="default: what the source says")
-    serving.add_argument("--max-num-seqs", type=_positive, metavar="N", help="what is set now, to be judged")
-    serving.add_argument("--typical-tokens", type=_positive, metavar="N", help="prompt and output of a usual request")
+    serving.add_argument("--max-model-len", type=positive_count, metavar="N", help="default: what the source says")
+    serving.add_argument("--max-num-seqs", type=positive_count, metavar="N", help="what is set now, to be judged")
+    serving.add_argument("--typical-tokens", type=positive_count, metavar="N", help="prompt and output of a usual request")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
@@ -184,22 +185,8 @@ def _source(args: argparse.Namespace) -> str:
 
 
 def _size(text: str) -> int:
-    return _argument(parse_size, text)
-
-
-def _positive(text: str) -> int:
-    return _argument(_whole, text)
-
-
-def _whole(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def _argument(read: Callable[[str], int], text: str) -> int:
-    """Say it in the error type whose text argparse shows."""
+    """Bytes, for ``type=``: argparse shows the text of its own error type only."""
     try:
-        return read(text)
+        return parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
