@@ -27,6 +27,7 @@ _AVAILABLE: Final = re.compile(r"Available KV cache memory: (?P<gib>[\d.]+) G")
 _WEIGHTS: Final = re.compile(r"(?:Model loading|Loading model weights) took (?P<gib>[\d.]+) G")
 _AUTO_FIT: Final = re.compile(r"Auto-fit max_model_len: reduced from [\d,]+ to (?P<length>[\d,]+)")
 _MODEL_LEN: Final = re.compile(r"max_seq_len=(?P<length>\d+)")
+_KV_DTYPE: Final = re.compile(r"\bkv_cache_dtype=['\"]?(?P<dtype>\w+)")
 _FLAG: Final = r"""['"]?\b{name}['"]?[=:] ?(?P<n>\d+)"""
 _FLAGS: Final = {name: re.compile(_FLAG.format(name=name)) for name in ("max_num_seqs", "max_num_batched_tokens", "block_size")}
 _NO_MEMORY: Final = re.compile(r"No available memory for the cache blocks")
@@ -49,6 +50,7 @@ class StartupLog:
     """vLLM's own "Maximum concurrency": how many sequences of `max_model_len` fit."""
     blocks: int | None = None
     block_size: int | None = None
+    kv_cache_dtype: str | None = None
     kv_memory: int | None = None
     """Bytes of one GPU left for KV; printed with two decimals of a GiB."""
     weights: int | None = None
@@ -91,6 +93,8 @@ def _with_server(seen: StartupLog, line: str) -> StartupLog:
         seen = replace(seen, vllm_version=found["version"])
     if found := _MODEL_LEN.search(line):
         seen = replace(seen, max_model_len=int(found["length"]))
+    if found := _KV_DTYPE.search(line):
+        seen = replace(seen, kv_cache_dtype=found["dtype"])
     if found := _AUTO_FIT.search(line):
         seen = replace(seen, max_model_len=_int(found["length"]))
     if "args" in line:

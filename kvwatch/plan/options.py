@@ -133,7 +133,7 @@ def serving_what_ifs(serving: Serving) -> list[tuple[str, Serving]]:
     if serving.max_model_len > 1:
         found.append((f"length {serving.max_model_len // 2}", replace(serving, max_model_len=serving.max_model_len // 2)))
     if computed and serving.utilization < 0.95:  # noqa: PLR2004 - the playbook's upper end
-        found.append(("utilisation 0.95", replace(serving, utilization=0.95)))
+        found.append(("util. 0.95", replace(serving, utilization=0.95)))
     if computed:
         found.append((f"{2 * serving.gpus} GPUs", replace(serving, gpus=2 * serving.gpus)))
     return found

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -28,17 +27,18 @@ def _count(value: int | None) -> str | None:
 
 
 ROWS: Final[tuple[tuple[str, _Cell], ...]] = (
-    ("longest sequence, tokens", lambda o: _count(o.max_model_len)),
-    ("KV per token and GPU", lambda o: _size(o.bytes_per_token)),
-    ("KV per full sequence and GPU", lambda o: _size(o.bytes_per_sequence)),
-    ("weights per GPU", lambda o: _size(o.weights)),
-    ("KV memory per GPU", lambda o: _size(o.kv_memory)),
-    ("pool, tokens", lambda o: _count(o.pool_tokens)),
-    ("full-length sequences", lambda o: _count(o.full_sequences)),
-    ("... with 20 % headroom", lambda o: _count(o.full_safe)),
-    ("typical sequences", lambda o: _count(o.typical_sequences)),
-    ("... with 20 % headroom", lambda o: _count(o.typical_safe)),
+    ("longest (tokens)", lambda o: _count(o.max_model_len)),
+    ("KV per token", lambda o: _size(o.bytes_per_token)),
+    ("KV per longest", lambda o: _size(o.bytes_per_sequence)),
+    ("weights", lambda o: _size(o.weights)),
+    ("memory for KV", lambda o: _size(o.kv_memory)),
+    ("pool (tokens)", lambda o: _count(o.pool_tokens)),
+    ("longest that fit", lambda o: _count(o.full_sequences)),
+    ("  20 % headroom", lambda o: _count(o.full_safe)),
+    ("typical that fit", lambda o: _count(o.typical_sequences)),
+    ("  20 % headroom", lambda o: _count(o.typical_safe)),
 )
+"""Sizes are those of one GPU."""
 
 
 def cells(plan: Plan) -> list[tuple[str, list[str]]]:
@@ -49,19 +49,19 @@ def cells(plan: Plan) -> list[tuple[str, list[str]]]:
 
 def render(plan: Plan) -> Group:
     """For a terminal."""
-    table = Table(box=SIMPLE_HEAD, title=plan.source, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
+    table.add_column("on each GPU", no_wrap=True)
     for number, option in enumerate(plan.options):
         table.add_column(option.name, justify="right", style="bold" if number == 0 else "")
     for label, row in cells(plan):
         table.add_row(label, *row)
-    lines = [Text.assemble(("recommended: ", "bold"), (" ".join(plan.flags) or "nothing", "green"))]
-    return Group(table, *lines, *(Text(f"- {remark}") for remark in remarks(plan)))
+    advice = Text.assemble(("recommended: ", "bold"), (" ".join(plan.flags) or "nothing", "green"))
+    return Group(Text(plan.source, "bold"), table, advice, *(Text(f"- {remark}") for remark in remarks(plan)))
 
 
 def render_plain(plan: Plan) -> str:
     """For a pipe: the same words in aligned columns, at any width."""
-    rows = [("", [option.name for option in plan.options]), *cells(plan)]
+    rows = [("on each GPU", [option.name for option in plan.options]), *cells(plan)]
     first = max(len(label) for label, _ in rows)
     widths = [max(len(row[i]) for _, row in rows) for i in range(len(plan.options))]
     table = [

@@ -34,9 +34,10 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """``512 KiB``, ``2.00 GiB``: two decimals where they say something."""
+    """Such as ``512 KiB``, ``2.00 GiB``, ``14.6 GiB``: three digits."""
     for step, unit in _STEPS:
         if abs(size) >= step:
             value = size / step
-            return f"{value:.0f} {unit}" if unit != "GiB" and value == round(value) else f"{value:.2f} {unit}"
+            whole = value == round(value) and unit != "GiB"
+            return f"{value:.{0 if whole or value >= 100 else 1 if value >= 10 else 2}f} {unit}"  # noqa: PLR2004 - digits
     return f"{size:.0f} B"

@@ -108,38 +108,38 @@ def test_a_healthy_engine_gets_no_advice(cause):
 
 
 class TestFewerSequences:
-    def test_a_storm_is_sized_by_what_sequences_hold_over_their_life(self):
+    def test_requests_of_like_length_are_sized_by_their_end(self):
         first = advised(Cause.PREEMPTING)[0]
-        # 301 + 200 / 2 = 401, in blocks of 32: 416. 5120 ÷ 416 × 0.8 = 9.8; all at their end, 301 + 200 → 512: 10.
-        assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "64", "9")
-        assert first.reason == "5 120 KV tokens ÷ 416 tokens per sequence × 0.8"
+        # 301 + 200 = 501, in blocks of 32: 512. They hold 400 on average, just what 301 + 200 / 2 is.
+        assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "64", "10")
+        assert first.reason == "5 120 KV tokens ÷ 512 tokens per sequence at its end"
 
-    def test_long_outputs_are_sized_by_their_end(self):
-        # 100 + 1600 / 2 = 900 → 928 on average, 1700 → 1728 at the end; 20480 ÷ 928 × 0.8 = 17, but only 11 at their end.
-        found = signals(capacity_tokens=20480, next_prompt_tokens=100.0, output_tokens=1600.0, tokens_per_sequence=700.0)
-        first = advised(Cause.PREEMPTING, found)[0]
-        assert first.proposed == "11"
-        assert first.reason == "20 480 KV tokens ÷ 1 728 tokens per sequence at its end"
+    def test_requests_of_varied_length_are_sized_as_seen_with_headroom(self):
+        # The long ones stay longest: 500 held where the mean request would hold 401. 5120 ÷ 500 × 0.8 = 8.2.
+        first = advised(Cause.PREEMPTING, signals(tokens_per_sequence=500.0))[0]
+        assert first.proposed == "8"
+        assert first.reason == "5 120 KV tokens ÷ 500 tokens per sequence × 0.8"
 
     def test_the_designs_own_example(self):
-        found = signals(capacity_tokens=24576, next_prompt_tokens=1620.0, output_tokens=200.0, tokens_per_sequence=1720.0, running=14.0)
-        first = advised(Cause.PREEMPTING, found, replace(CONFIG, block_size=8), KnownConfig(max_num_seqs=32))[0]
+        found = signals(capacity_tokens=24576, next_prompt_tokens=1200.0, output_tokens=300.0, tokens_per_sequence=1720.0, running=14.0)
+        first = advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=32))[0]
         assert (first.current, first.proposed) == ("32", "11")
         assert first.reason == "24 576 KV tokens ÷ 1 720 tokens per sequence × 0.8"
 
-    def test_long_requests_that_stay_longest_count_as_seen(self):
-        # Held 500 on average although the mean request would hold 401: 5120 ÷ 512 × 0.8 = 8.
-        assert advised(Cause.PREEMPTING, signals(tokens_per_sequence=500.0))[0].proposed == "8"
+    def test_half_grown_sequences_do_not_set_the_size(self):
+        # 100 + 1600 → 1728 at the end; 1100 held, 20480 ÷ 1100 × 0.8 = 14, but only 11 fit when they are all at their end.
+        found = signals(capacity_tokens=20480, next_prompt_tokens=100.0, output_tokens=1600.0, tokens_per_sequence=1100.0)
+        assert advised(Cause.PREEMPTING, found)[0].proposed == "11"
 
     def test_prompts_that_share_blocks_count_as_seen(self):
         # 6000-token prompts of which most is shared: a sequence adds 300, not 6100.
-        # 40960 ÷ 320 × 0.8 = 102; at the end 300 + 100 → 416: 98.
+        # 40960 ÷ 300 × 0.8 = 109; at the end 300 + 100 → 416: 98.
         found = signals(next_prompt_tokens=6000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.9, capacity_tokens=40960, running=100.0)
         assert advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=256))[0].proposed == "98"
 
     def test_a_low_holding_without_hits_is_no_sharing(self):
         found = signals(next_prompt_tokens=1000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.0)
-        assert advised(Cause.PREEMPTING, found)[0].proposed == "3"  # 1000 + 100 → 1120: 5120 ÷ 1120 × 0.8
+        assert advised(Cause.PREEMPTING, found)[0].proposed == "4"  # 1000 + 200 → 1216
 
     def test_without_a_pool_the_share_of_it_is_enough(self):
         first = advised(Cause.PREEMPTING, signals(capacity_tokens=None, tokens_per_sequence=None), EngineConfig())[0]
@@ -154,13 +154,13 @@ class TestFewerSequences:
 
     def test_when_nothing_finishes_the_number_is_called_a_start(self):
         first = advised(Cause.PREEMPTING, signals(output_tokens=None))[0]
-        assert first.proposed == "9"  # 400 held → 416
+        assert first.proposed == "10"  # 5120 ÷ 400 × 0.8
         assert "nothing has finished yet" in first.caution
 
     def test_the_mean_fits_and_yet_they_are_evicted_so_one_step_down(self):
         first = advised(Cause.PREEMPTING, signals(running=7.0), known=KnownConfig(max_num_seqs=8))[0]
         assert (first.current, first.proposed) == ("8", "5")  # 7 × 0.8
-        assert "the mean size would allow 9" in first.reason
+        assert "the mean size would allow 10" in first.reason
 
     def test_one_sequence_cannot_become_fewer(self):
         changes = advised(Cause.PREEMPTING, known=KnownConfig(max_num_seqs=1))
@@ -187,12 +187,11 @@ class TestMoreSequences:
     def test_as_many_as_want_to_run_where_the_cache_holds_more(self):
         first = advised(Cause.SEQUENCE_SLOTS, self.roomy(), self.ROOMY, KnownConfig(max_num_seqs=4))[0]
         assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "4", "32")
-        # On average, 416 tokens × 0.8: 61; all at their end, 512 tokens: 62.
-        assert first.reason == "the cache holds 61 (32 000 KV tokens ÷ 416 tokens per sequence × 0.8), 32 want to run"
+        assert first.reason == "the cache holds 62 (32 000 KV tokens ÷ 512 tokens per sequence at its end), 32 want to run"
 
     def test_as_many_as_the_cache_holds_where_more_want_to_run(self):
         first = advised(Cause.SEQUENCE_SLOTS, self.roomy(waiting=200.0), self.ROOMY, KnownConfig(max_num_seqs=4))[0]
-        assert first.proposed == "61"
+        assert first.proposed == "62"
 
     def test_an_inferred_ceiling_is_called_inferred(self):
         first = advised(Cause.SEQUENCE_SLOTS, self.roomy(), self.ROOMY, KnownConfig())[0]
@@ -200,7 +199,7 @@ class TestMoreSequences:
         assert first.reason.startswith("4 is inferred from the plateau of the running count")
 
     def test_no_raise_past_what_the_cache_holds(self):
-        changes = advised(Cause.SEQUENCE_SLOTS, signals(demand_ratio=1.8), CONFIG, KnownConfig(max_num_seqs=9))
+        changes = advised(Cause.SEQUENCE_SLOTS, signals(demand_ratio=1.8), CONFIG, KnownConfig(max_num_seqs=10))
         assert change(changes, "--max-num-seqs") is None
         assert changes[0].lever == "replicas"
 
@@ -244,7 +243,7 @@ class TestMemory:
         assert change(advised(Cause.PREEMPTING, known=KnownConfig(max_model_len=1024)), "--max-model-len") is None
 
     def test_four_bit_weights_where_more_want_to_run_than_fit(self):
-        assert change(advised(Cause.PREEMPTING), "4-bit weights (AWQ or GPTQ)").reason.startswith("28 sequences want to run, 9 fit")
+        assert change(advised(Cause.PREEMPTING), "4-bit weights (AWQ or GPTQ)").reason.startswith("28 sequences want to run, 10 fit")
         assert change(advised(Cause.PREEMPTING, signals(running=4.0, waiting=2.0)), "4-bit weights (AWQ or GPTQ)") is None
 
     @pytest.mark.parametrize(("demand", "count"), [(2.6, "3"), (1.2, "2"), (1.0, None), (0.4, None), (None, None)])
@@ -388,5 +387,5 @@ def test_gone_and_useless_levers_are_never_advised(cause):
 
 
 def test_the_recommended_number_is_that_of_the_advice():
-    assert recommended_max_num_seqs(advised(Cause.PREEMPTING)) == 9
+    assert recommended_max_num_seqs(advised(Cause.PREEMPTING)) == 10
     assert recommended_max_num_seqs(advised(Cause.STALLED)) is None

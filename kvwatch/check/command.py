@@ -1,0 +1,155 @@
+"""``kvwatch check URL``: its arguments, its progress bar, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+from urllib.parse import urlsplit, urlunsplit
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from kvwatch import config
+from kvwatch.arguments import positive_count, positive_duration
+from kvwatch.check.render import render, render_json, render_plain
+from kvwatch.check.watching import Progress, Watch, watch, with_version
+from kvwatch.classifier.finding import number, percent
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.errors import UsageError
+from kvwatch.judge import Judge, known_of, policy_of, thresholds_of
+from kvwatch.model import Assessment, KnownConfig
+from kvwatch.plan.sources import read_log
+from kvwatch.poller.fetch import Fetch, fetch
+from kvwatch.settings import PollSettings, TargetSettings
+
+if TYPE_CHECKING:
+    from kvwatch.arguments import Subparsers
+
+_KNOWN: Final = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_tokens", "vllm_version")
+_EPILOG: Final = """\
+exit codes: 0 healthy, 1 bound, 2 preemption storm or stalled, 3 unknown (of several engines the worst counts)
+
+examples:
+  kvwatch check http://127.0.0.1:8000/metrics
+  kvwatch check http://127.0.0.1:8000/metrics --for 1m --log vllm.log
+  kvwatch check http://vllm:8000/metrics --max-num-seqs 64 --format json
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add ``check`` to the command line."""
+    parser = subparsers.add_parser(
+        "check",
+        help="one diagnosis of a live server",
+        description="Watches a live vLLM for a while and says what holds it back and what to change.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch check``."""
+    parser.add_argument("url", metavar="URL", help="the vLLM /metrics URL")
+    parser.add_argument("--for", dest="seconds", type=positive_duration, default=15.0, metavar="DURATION", help="how long to watch (15s)")
+    parser.add_argument("--interval", type=positive_duration, default=1.0, metavar="DURATION", help="time between scrapes (1s)")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    access = parser.add_argument_group("access")
+    access.add_argument("--ca-file", type=Path, metavar="FILE", help="authorities that may have signed the server's certificate")
+    access.add_argument("--bearer-token-file", type=Path, metavar="FILE", help="a token to send, read from its file")
+    known = parser.add_argument_group("what /metrics does not say, and you know")
+    known.add_argument("--log", type=Path, metavar="FILE", help="the server's startup log, which knows most of the following")
+    known.add_argument("--max-num-seqs", type=positive_count, metavar="N")
+    known.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N")
+    known.add_argument("--max-model-len", type=positive_count, metavar="N")
+    known.add_argument("--kv-cache-tokens", type=positive_count, metavar="N")
+    known.add_argument("--vllm-version", metavar="VERSION", help="default: asked at /version")
+
+
+def run(
+    args: argparse.Namespace,
+    *,
+    get: Fetch | None = None,
+    clock: Clock | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    out: TextIO | None = None,
+) -> int:
+    """Watch, print, and return the exit code of the contract. The keyword arguments are for tests."""
+    clock, out = clock or SystemClock(), out or sys.stdout
+    settings = config.load()
+    poll = PollSettings(interval=args.interval, ca_file=args.ca_file, bearer_token_file=args.bearer_token_file)
+    ask = get or partial(
+        fetch,
+        deadline=poll.deadline,
+        max_bytes=poll.max_body_bytes,
+        clock=clock,
+        ca_file=poll.ca_file,
+        bearer_token_file=poll.bearer_token_file,
+    )
+    url = _url(args.url)
+    known = with_version(_known(args, known_of(settings, None)), url, ask)
+    judge = Judge(thresholds_of(settings), policy_of(settings), known, args.interval)
+    with _progress(args.format) as progress:
+        report = watch(Watch(url, ask, clock, wait, args.interval, args.seconds), judge, known, progress)
+    if args.format == "json":
+        out.write(render_json(report) + "\n")
+    elif out.isatty():
+        Console(file=out, highlight=False).print(render(report))
+    else:
+        out.write(render_plain(report) + "\n")
+    return report.exit_code
+
+
+def _url(given: str) -> str:
+    """The URL to ask; ``http://host:8000`` alone means its ``/metrics``."""
+    try:
+        url = TargetSettings(url=given).url
+    except ValueError as fault:
+        raise UsageError(f"{given}: not a URL kvwatch can check: write http://HOST:PORT/metrics") from fault
+    if url.startswith("dns+"):
+        raise UsageError(f"{given}: check asks one server; kvwatch run watches every address of a name")
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path="/metrics")) if parts.path in ("", "/") else url
+
+
+def _known(args: argparse.Namespace, configured: KnownConfig) -> KnownConfig:
+    """What the flags say, over what the log says, over what the environment says."""
+    logged = read_log(args.log).known if args.log is not None else KnownConfig()
+    said = {
+        name: next((value for source in (args, logged, configured) if (value := getattr(source, name)) is not None), None)
+        for name in _KNOWN
+    }
+    return KnownConfig(**said)
+
+
+@contextmanager
+def _progress(form: str) -> Iterator[Progress]:
+    """A bar on a person's terminal that says what is seen meanwhile; nothing anywhere else."""
+    console = Console(stderr=True)
+    if form != "text" or not console.is_terminal:
+        yield lambda _share, _said: None
+        return
+    with Bar(
+        TextColumn("watching"), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}"), console=console, transient=True
+    ) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share, said: bar.update(task, completed=share, description=_glance(said))
+
+
+def _glance(said: tuple[Assessment, ...]) -> str:
+    """The engines in a few words each."""
+    parts = []
+    for assessment in said:
+        signals = assessment.signals
+        seen = f" {number(signals.running or 0)} running, {number(signals.waiting or 0)} waiting" if signals is not None else ""
+        usage = f", KV {percent(signals.kv_usage)}" if signals is not None and signals.kv_usage is not None else ""
+        parts.append(f"{assessment.verdict.state}{seen}{usage}")
+    return "; ".join(parts)

@@ -1,0 +1,150 @@
+"""A check for a person's terminal, for a pipe, and for a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Final
+
+from rich.text import Text
+
+from kvwatch.check.report import EngineReport, Report, capacity, five_lines
+from kvwatch.classifier.finding import number, percent
+from kvwatch.model import Change, State
+
+Line = tuple[str, str]
+"""A style of rich, and a line of text; both forms of text are made from the same lines."""
+
+_STYLES: Final = {
+    State.HEALTHY: "bold green",
+    State.KV_BOUND: "bold red",
+    State.COMPUTE_BOUND: "bold yellow",
+    State.UNKNOWN: "bold magenta",
+}
+_LABEL: Final = 13
+
+
+def render(report: Report) -> Text:
+    """For a terminal."""
+    return Text("\n").join(Text(text, style) for style, text in lines(report))
+
+
+def render_plain(report: Report) -> str:
+    """For a pipe."""
+    return "\n".join(text for _, text in lines(report))
+
+
+def render_json(report: Report) -> str:
+    """For a program: ratios 0..1, seconds, tokens; ``null`` where nothing is known."""
+    return json.dumps(
+        {
+            "target": report.target,
+            "seconds": report.seconds,
+            "scrapes": report.scrapes,
+            "failures": report.failures,
+            "exit_code": report.exit_code,
+            "known": asdict(report.known),
+            "engines": [_engine_json(engine) for engine in report.engines],
+        },
+        indent=2,
+    )
+
+
+def lines(report: Report) -> Iterator[Line]:
+    """Everything a person is told, line by line."""
+    failed = f", {report.failures} failed" if report.failures else ""
+    yield "", f"{report.target}: watched for {number(report.seconds)} s, {report.scrapes + report.failures} scrapes{failed}"
+    for engine in report.engines:
+        yield "", ""
+        yield from _engine_lines(engine, report)
+
+
+def _engine_lines(engine: EngineReport, report: Report) -> Iterator[Line]:
+    verdict = engine.assessment.verdict
+    who = f"{verdict.engine.model_name} engine {verdict.engine.engine}: " if verdict.engine else ""
+    yield _STYLES[verdict.state], f"{who}{verdict.state} ({verdict.cause})"
+    for evidence in verdict.evidence:
+        yield "", _row("evidence", evidence)
+    for alert in engine.assessment.alerts:
+        yield "red", _row("alert", f"{alert.name} ({alert.severity}): {alert.summary}")
+    for label, text in (*_five(engine), *_capacity(engine)):
+        yield "", _row(label, text)
+    for place, change in enumerate(engine.advice, 1):
+        yield from _change_lines(place, change)
+    if verdict.state is State.UNKNOWN and not report.failures:
+        yield "dim", _row("", "a longer --for shows more")
+
+
+def _five(engine: EngineReport) -> Iterator[tuple[str, str]]:
+    found = five_lines(engine.assessment)
+    if (tokens := found.get("generation_tokens_per_second")) is not None:
+        yield "throughput", f"{number(tokens)} tokens/s generated"
+    if (ratio := found.get("preemption_ratio")) is not None:
+        yield "preemptions", f"{percent(ratio)} of the stints on the GPU ended in an eviction"
+    for label, quantiles in (
+        ("TTFT", {"p50": "time_to_first_token_p50", "p95": "time_to_first_token_p95"}),
+        ("ITL", {"p50": "inter_token_latency_p50", "p99": "inter_token_latency_p99"}),
+        ("P99", {"whole request": "e2e_request_latency_p99"}),
+    ):
+        said = [f"{name} {_seconds(value)}" for name, key in quantiles.items() if (value := found.get(key)) is not None]
+        if said:
+            yield label, ", ".join(said)
+
+
+def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
+    found = capacity(engine.assessment)
+    pool, usage, each, fits, demand, full = (
+        found.get(key)
+        for key in ("capacity_tokens", "kv_usage", "tokens_per_sequence", "sustainable_sequences", "demand_ratio", "seconds_to_full")
+    )
+    said = []
+    if pool is not None:
+        said.append(f"{number(pool)} tokens")
+    if usage is not None:
+        said.append(f"{percent(usage)} used")
+    if each is not None:
+        said.append(f"about {number(each)} a sequence")
+    if fits is not None:
+        said.append(f"{number(fits)} such sequences fit with headroom")
+    if said:
+        yield "KV cache", ", ".join(said)
+    if demand is not None:
+        yield "KV demand", f"{demand:.2f} times the pool by running and waiting requests"
+    if full is not None:
+        yield "full in", f"{number(full)} s at the present rate"
+
+
+def _change_lines(place: int, change: Change) -> Iterator[Line]:
+    step = change.lever
+    if change.proposed is not None:
+        step += f" {change.current} → {change.proposed}" if change.current is not None else f" → {change.proposed}"
+    elif change.current is not None:
+        step += f" (now {change.current})"
+    yield "bold cyan", _row("advice" if place == 1 else "", f"{place}. {step}")
+    for label, text in (("why", change.reason), ("effect", change.effect), ("caution", change.caution)):
+        yield "", _row("", f"   {label}: {text}")
+
+
+def _engine_json(engine: EngineReport) -> dict[str, object]:
+    verdict = engine.assessment.verdict
+    return {
+        "model_name": verdict.engine.model_name if verdict.engine else None,
+        "engine": verdict.engine.engine if verdict.engine else None,
+        "state": verdict.state,
+        "cause": verdict.cause,
+        "evidence": list(verdict.evidence),
+        "alerts": [alert.name for alert in engine.assessment.alerts],
+        "five_lines": five_lines(engine.assessment),
+        "capacity": capacity(engine.assessment),
+        "advice": [asdict(change) for change in engine.advice],
+        "exit_code": engine.exit_code,
+    }
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label.ljust(_LABEL)}{text}".rstrip()
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
