@@ -46,4 +46,4 @@ def test_its_configuration_is_one_that_kvwatch_takes(repository):
 def test_the_configurations_in_kubernetes_are_ones_that_kvwatch_takes(repository, component):
     settings = Settings(**yaml.safe_load((repository / "deploy/kubernetes" / component / "kvwatch.yaml").read_text()))
     assert len(settings.targets) == 1
-    assert settings.web.host_port [1] == 20058
+    assert settings.web.host_port[1] == 20058
