@@ -1,4 +1,4 @@
-"""Wraps rules/kvwatch.rules.yaml as a PrometheusRule: `make rules`. A test fails while the result is not current.
+"""Wraps rules/kvwatch.rules.yaml as a PrometheusRule: `make generated`. A test fails while the result is not current.
 
 kustomize cannot do it: it reads structure only from Kubernetes manifests, and Prometheus reads rules only without their wrapping.
 """
@@ -14,7 +14,7 @@ _HERE: Final = Path(__file__).resolve().parent
 RULES: Final = _HERE.parent.parent / "rules" / "kvwatch.rules.yaml"
 MANIFEST: Final = _HERE / "monitoring" / "prometheus-rule.yaml"
 _WRAPPING: Final = """\
-# Made from rules/kvwatch.rules.yaml by `make rules`; change it there.
+# Made from rules/kvwatch.rules.yaml by `make generated`; change it there.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

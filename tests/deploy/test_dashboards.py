@@ -40,7 +40,7 @@ def test_the_committed_dashboard_is_what_the_code_builds(repository, tmp_path, n
         shutil.copytree(repository / part, tmp_path / part, ignore=shutil.ignore_patterns("*.json"))
     subprocess.run([sys.executable, tmp_path / "deploy/grafana/build.py"], check=True, capture_output=True)
     built = (tmp_path / "deploy/grafana" / f"{name}.json").read_text()
-    assert built == (repository / "deploy/grafana" / f"{name}.json").read_text(), "run `make dashboards`"
+    assert built == (repository / "deploy/grafana" / f"{name}.json").read_text(), "run `make generated`"
 
 
 def test_it_can_be_provisioned_from_a_file_and_found_again(dashboard):
