@@ -15,7 +15,7 @@ import pytest
 Manifest = dict[str, Any]
 
 KUBERNETES_VERSIONS = ("1.29", "1.33", "1.37")
-FOLDERS = ("standalone", "monitoring", "autoscaling/keda", "autoscaling/hpa", "example")
+FOLDERS = ("standalone", "autoscaling/hpa", "example")  # the example holds monitoring and autoscaling/keda
 CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule"}
 
 
