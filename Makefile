@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test lint bench tools requirements clean
+.PHONY: demo test lint bench tools generated image-test requirements clean
 
 demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and recovers: a terminal and a status page
 	$(BIN)/kvwatch demo
@@ -24,6 +24,14 @@ bench: $(DEV) tools ## Timings against a peer in the same run; the results stand
 
 tools: ## Prometheus' and Alertmanager's programs for the tests, into .cache/tools
 	-sh tests/tools/fetch.sh
+	-PYTHON=$(PYTHON) sh tests/tools/fetch_crd_models.sh
+
+generated: $(READY) ## The Grafana dashboards, and the rules wrapped for the Prometheus operator
+	$(BIN)/python deploy/grafana/build.py
+	$(BIN)/python deploy/kubernetes/prometheus_rule.py
+
+image-test: ## Build the image and run it, without a Docker daemon (needs root, buildah, debootstrap; minutes)
+	bash tests/e2e/image_test.sh
 
 requirements: ## Pin every dependency again
 	$(BIN)/python -m pip install -q uv

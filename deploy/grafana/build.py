@@ -1,4 +1,4 @@
-"""The two dashboards. Run it to write them as JSON beside this file: `make dashboards`. A test fails while they are not current."""
+"""The two dashboards. Run it to write them as JSON beside this file: `make generated`. A test fails while they are not current."""
 
 from __future__ import annotations
 

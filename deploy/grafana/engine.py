@@ -60,14 +60,14 @@ def _verdict() -> list[Panel]:
     return [
         stat("State", "What holds the engine back now.", Query(state_number(*_LABELS)), COUNT, mappings=STATE_MAPPINGS),
         stat(
-            "Preemption ratio",
+            "Preemption ratio now",
             "Of the stints on the GPU that ended in the slow window (2 min), the share that ended in eviction. Above 10 % it pages.",
             Query(f"kvwatch_preemption_ratio{_SLOW}"),
             RATIO,
             thresholds=steps(("green", None), ("orange", 0.02), ("red", STORM_RATIO)),
         ),
         stat(
-            "KV demand",
+            "KV demand now",
             "(running + waiting) x tokens per sequence / pool. Above 1 one replica is not enough.",
             Query(f"kvwatch_kv_demand_ratio{_ENGINE}"),
             RATIO,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Final
 
 from panels import Json, value_mappings
@@ -12,6 +14,7 @@ STATE_MAPPINGS: Final = value_mappings(*((number, name, color) for name, number,
 
 STORM_RATIO: Final = 0.10
 KV_WATERMARK: Final = 0.90
+_RULES: Final = Path(__file__).resolve().parent.parent.parent / "rules" / "kvwatch.rules.yaml"
 BY_ENGINE: Final = "instance, target, model_name, engine"
 
 
@@ -32,18 +35,18 @@ def quoted(text: str) -> str:
 
 
 def links(other_uid: str, other_title: str) -> list[Json]:
-    """To the other dashboard with the same variables, and to the page that says in words what the numbers mean."""
+    """To the other dashboard with the same variables, and to the runbook where the alerting rules say it is."""
+    runbook = re.search(r"runbook_url: ([^#\s]+)#", _RULES.read_text(encoding="utf-8"))
+    if runbook is None:
+        raise ValueError(f"{_RULES} names no runbook_url")
     return [
-        {
-            "type": "link",
-            "title": other_title,
-            "url": f"/d/{other_uid}",
-            "icon": "dashboard",
-            "keepTime": True,
-            "includeVars": True,
-            "targetBlank": False,
-            "tags": [],
-            "asDropdown": False,
-            "tooltip": "",
-        },
+        _link(other_title, f"/d/{other_uid}", "dashboard", same_view=True),
+        _link("Runbook", runbook[1], "doc", same_view=False),
     ]
+
+
+def _link(title: str, url: str, icon: str, *, same_view: bool) -> Json:
+    return {
+        "type": "link", "title": title, "url": url, "icon": icon, "keepTime": same_view, "includeVars": same_view,
+        "targetBlank": not same_view, "tags": [], "asDropdown": False, "tooltip": "",
+    }  # fmt: skip

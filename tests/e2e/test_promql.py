@@ -1,0 +1,203 @@
+"""Every PromQL expression we ship returns data on a real Prometheus that scraped kvwatch while a simulated vLLM ran out of KV cache.
+
+One storm of about half a minute, polled and scraped every second, serves all of it. Expressions are asked over the whole time, since
+some are about a moment (a filling cache) that ends. A second target refuses connections, for what is said of targets that are down.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvwatch.clock import SystemClock
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("promql")]
+
+STORM_SECONDS = 45.0
+SIMULATOR = ["--num-gpu-blocks=1500", "--max-num-seqs=64", "--concurrency=48", "--served-model-name=demo-8b"]
+# What Kubernetes adds to each series through the PodMonitor.
+POD_LABELS = {"namespace": "serving", "pod": "chat-0"}
+GRAFANA = {
+    "__rate_interval": "10s",
+    "__range": "1m",
+    "instance": ".*",
+    "job": "kvwatch",
+    "target": ".*",
+    "model_name": ".*",
+    "engine": ".*",
+}
+
+MAY_BE_SILENT = {
+    "KVWatchEngineStalled": "tokens come out all the time",
+    "KVWatchComputeBound": "the cache binds and not the compute side",
+    "KVWatchLatencyObjectiveMissed": "no objective is set",
+}
+"""Alerts about something else than a storm, and why they may say nothing in one. All other expressions must return data."""
+CLOCK = SystemClock()
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running server, and when it began to scrape."""
+
+    url: str
+    since: float
+
+    def series(self, expression: str) -> list[dict[str, Any]]:
+        """What *expression* says over the whole time; fails the test where it cannot be evaluated."""
+        arguments = {"query": expression, "start": self.since, "end": CLOCK.unix(), "step": 1}
+        return self._get("query_range", arguments)["result"]
+
+    def label_values(self, selector: str, label: str) -> list[str]:
+        return self._get(f"label/{label}/values", {"match[]": selector, "start": self.since, "end": CLOCK.unix()})
+
+    def _get(self, path: str, arguments: dict[str, Any]) -> Any:
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}", timeout=10) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            pytest.fail(f"{arguments}: {error.read().decode()}")
+
+
+@contextmanager
+def running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended with the test; what it says goes to *log*."""
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return chosen.getsockname()[1]
+
+
+def until(what: Callable[[], Any], process: subprocess.Popen[bytes], log: Path, seconds: float = 30.0) -> Any:
+    """The first true answer of *what*, which may fail meanwhile with an `OSError`."""
+    end = CLOCK.monotonic() + seconds
+    while CLOCK.monotonic() < end and process.poll() is None:
+        try:
+            if found := what():
+                return found
+        except OSError:
+            pass
+        time.sleep(0.1)
+    pytest.fail(f"it did not come up: {log.read_text()}")
+
+
+def answers(url: str) -> bool:
+    with urllib.request.urlopen(url, timeout=2) as answer:
+        return answer.status == 200
+
+
+@pytest.fixture(scope="module")
+def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
+    """A Prometheus that has seen the storm."""
+    program, folder = require_tool("prometheus"), tmp_path_factory.mktemp("storm")
+    simulator_log, kvwatch_log, prometheus_log = (folder / f"{name}.log" for name in ("simulator", "kvwatch", "prometheus"))
+    engine, web, port, nobody = free_port(), free_port(), free_port(), free_port()
+    with running([sys.executable, "-m", "kvwatch.simulator", f"--port={engine}", *SIMULATOR], simulator_log) as simulator:
+        target = f"http://127.0.0.1:{engine}/metrics"
+        until(lambda: answers(target), simulator, simulator_log)
+        command = [sys.executable, "-m", "kvwatch", "run", target, f"http://127.0.0.1:{nobody}/metrics"]
+        with running([*command, f"--web.listen-address=127.0.0.1:{web}", "--poll.interval=1s"], kvwatch_log) as kvwatch:
+            until(lambda: answers(f"http://127.0.0.1:{web}/-/ready"), kvwatch, kvwatch_log)
+            config = folder / "prometheus.yml"
+            config.write_text(
+                yaml.safe_dump(
+                    {
+                        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+                        "scrape_configs": [
+                            {"job_name": "kvwatch", "static_configs": [{"targets": [f"127.0.0.1:{web}"], "labels": POD_LABELS}]}
+                        ],
+                    }
+                )
+            )
+            server = [program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+            with running([*server, f"--web.listen-address=127.0.0.1:{port}"], prometheus_log) as process:
+                since = CLOCK.unix()
+                url = f"http://127.0.0.1:{port}"
+                until(lambda: answers(f"{url}/-/ready"), process, prometheus_log)
+                time.sleep(STORM_SECONDS)
+                yield Prometheus(url, since)
+
+
+def without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[str, str]:
+    """Those that return no series at all."""
+    return {name: expression for name, expression in expressions.items() if not prometheus.series(expression)}
+
+
+def for_grafana(text: str) -> str:
+    """*text* with Grafana's variables put in."""
+    return re.sub(r"\$(\w+)", lambda match: GRAFANA[match[1]], text)
+
+
+@pytest.mark.parametrize("name", ["kvwatch-fleet", "kvwatch-engine"])
+def test_every_panel_shows_something(prometheus, repository, name):
+    dashboard = json.loads((repository / "deploy" / "grafana" / f"{name}.json").read_text())
+    expressions = {
+        f"{panel['title']} ({target['refId']})": for_grafana(target["expr"])
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", [])
+    }
+    assert len(expressions) > 10
+    assert without_data(prometheus, expressions) == {}
+
+
+@pytest.mark.parametrize("name", ["kvwatch-fleet", "kvwatch-engine"])
+def test_every_variable_has_something_to_choose_from(prometheus, repository, name):
+    dashboard = json.loads((repository / "deploy" / "grafana" / f"{name}.json").read_text())
+    queries = {one["name"]: one["definition"] for one in dashboard["templating"]["list"] if one["type"] == "query"}
+    assert len(queries) >= 3
+    for variable, query in queries.items():
+        selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", for_grafana(query)).groups()
+        assert prometheus.label_values(selector, label), variable
+
+
+def test_the_autoscalers_get_a_number_and_it_is_the_demand(prometheus, repository):
+    folder = repository / "deploy" / "kubernetes" / "autoscaling"
+    keda = yaml.safe_load((folder / "keda/scaled-object.yaml").read_text())["spec"]["triggers"][0]["metadata"]["query"]
+    [rule] = yaml.safe_load((folder / "hpa/prometheus-adapter-values.yaml").read_text())["rules"]["external"]
+    matchers = 'job="kvwatch",namespace="serving"'
+    adapter = rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers)
+    assert prometheus.series(rule["seriesQuery"])
+    [wanted], [also] = prometheus.series(keda), prometheus.series(adapter)
+    [demand] = prometheus.series("kvwatch_kv_demand_ratio")
+    peak = max(float(value) for _, value in demand["values"])
+    assert peak > 1, "a storm is more than one replica can hold"
+    for asked in (wanted, also):
+        assert max(float(value) for _, value in asked["values"]) == peak
+
+
+def test_every_rule_evaluates_and_those_of_a_storm_return_data(prometheus, repository):
+    groups = yaml.safe_load((repository / "rules" / "kvwatch.rules.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    # No rules are loaded here, so what a rule records is put in its place.
+    recorded = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
+    expressions = {
+        rule.get("alert") or rule["record"]: re.sub(r"\bmodel\w*:[\w:]+", lambda match: f"({recorded[match[0]]})", rule["expr"])
+        for rule in rules
+    }
+    assert set(without_data(prometheus, expressions)) <= set(MAY_BE_SILENT)

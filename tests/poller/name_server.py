@@ -1,0 +1,52 @@
+"""A DNS server of the tests' own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rrset
+
+
+class NameServer:
+    """Answers A and AAAA queries over UDP on loopback from `records`; a name it does not know is NXDOMAIN."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], list[str]] = {}
+        self.rcode = dns.rcode.NOERROR
+        self.queries: list[tuple[str, str]] = []
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            wire, peer = self._socket.recvfrom(4096)
+            if not wire:
+                return
+            self._socket.sendto(self._answer(dns.message.from_wire(wire)).to_wire(), peer)
+
+    def _answer(self, query: dns.message.Message) -> dns.message.Message:
+        answer = dns.message.make_response(query)
+        answer.flags |= dns.flags.RA
+        question = query.question[0]
+        name, kind = question.name.to_text(), "A" if question.rdtype == 1 else "AAAA"
+        self.queries.append((name, kind))
+        answer.set_rcode(self.rcode)
+        if self.rcode == dns.rcode.NOERROR:
+            if addresses := self.records.get((name, kind)):
+                answer.answer.append(dns.rrset.from_text_list(question.name, 5, "IN", kind, addresses))
+            elif not any(known == name for known, _ in self.records):
+                answer.set_rcode(dns.rcode.NXDOMAIN)
+        return answer
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stopper:
+            stopper.sendto(b"", self._socket.getsockname())
+        self._thread.join(timeout=5)
+        self._socket.close()
