@@ -23,37 +23,27 @@ from kvwatch.errors import ConfigError
 from kvwatch.settings import Settings
 
 _PREFIX: Final = "KVWATCH_"
+_WORDS: Final = {
+    "extra_forbidden": "there is no such setting",
+    "missing": "it is missing",
+    "model_type": "it must be a group of settings",
+    "model_attributes_type": "it must be a group of settings",
+    "list_type": "it must be a list",
+    "dict_type": "it must be a mapping",
+}
+"""Where pydantic's own words speak of Python."""
 _SERVICE_LINK: Final = re.compile(r"KVWATCH_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)")
 """What Kubernetes puts into every pod for a Service whose name begins with kvwatch: no setting of ours."""
-
-
-def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
-    """Give *parser* a flag for every knob, spelled as the Prometheus world spells them (``--web.listen-address``)."""
-    parser.add_argument("urls", nargs="*", metavar="URL", help="vLLM /metrics URLs to watch (default: http://127.0.0.1:8000/metrics)")
-    parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help="YAML configuration")
-    parser.add_argument("--config.check", dest="config_check", action="store_true", help="check the configuration and exit")
-    return CliSettingsSource(
-        Settings,
-        root_parser=parser,
-        cli_kebab_case=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        cli_implicit_flags=True,
-        cli_use_class_docs_for_groups=True,
-    )
 
 
 def load(
     arguments: argparse.Namespace | None = None,
     flags: CliSettingsSource[Any] | None = None,
-    *,
-    environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read the settings; raises `ConfigError` with one line per fault."""
+    """Read the settings; raises `ConfigError` with one line per fault, all of them."""
     path: Path | None = getattr(arguments, "config_file", None)
     urls: Sequence[str] = getattr(arguments, "urls", None) or ()
-    environment = os.environ if environment is None else environment
-    faults = [f"environment: {name} is not a setting" for name in _unknown_names(environment)]
+    faults = _environment_faults(os.environ)
     from_file: dict[str, Any] = {}
     if path is not None:
         try:
@@ -66,7 +56,7 @@ def load(
     except ValidationError as fault:
         faults.extend(_lines(fault))
     except SettingsError as fault:
-        faults.append(f"environment: {fault}")
+        faults.extend([] if faults else [f"environment: {_one_line(fault)}"])  # a group set as a whole has been named already
     else:
         if not faults:
             return settings
@@ -103,25 +93,33 @@ class _Sources:
         return Loaded(**self._from_arguments)
 
 
-def _unknown_names(environment: Mapping[str, str]) -> list[str]:
+def _environment_faults(environment: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that no setting reads: pydantic-settings ignores those of the top level silently."""
-    fields = {name.upper() for name in Settings.model_fields}
-    ours = (name for name in environment if name.upper().startswith(_PREFIX))
-    return sorted(
-        name
-        for name in ours
-        if name.upper().removeprefix(_PREFIX).split("__")[0] not in fields and not _SERVICE_LINK.fullmatch(name.upper())
-    )
+    ours = {name.upper(): name for name in environment if name.upper().startswith(_PREFIX)}
+    faults = []
+    for upper, name in sorted(ours.items()):
+        section, nested, _ = upper.removeprefix(_PREFIX).partition("__")
+        if _SERVICE_LINK.fullmatch(upper) or section == "TARGETS":
+            continue
+        if section.lower() not in Settings.model_fields:
+            faults.append(f"environment: {name} is not a setting")
+        elif not nested:
+            faults.append(f"environment: {name} is a group of settings: write {name}__NAME_OF_ONE")
+    return faults
 
 
 def _lines(fault: ValidationError) -> list[str]:
-    """One line per fault: where it is, and what is wrong; never the value, which may be a secret."""
+    """One line per fault: where it is, and what is wrong; never a value that may be a secret."""
     lines = []
     for error in fault.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in error["loc"])
-        what = error["msg"].removeprefix("Value error, ")
+        what = _WORDS.get(error["type"]) or _one_line(error["msg"].removeprefix("Value error, ").replace("Input should", "it must"))
         lines.append(f"{where}: {what}" if where else what)
     return lines
+
+
+def _one_line(fault: object) -> str:
+    return " ".join(str(fault).split())
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -131,6 +129,8 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
             seen.add(key)
@@ -144,7 +144,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError([f"{path}: {fault.strerror or fault}"]) from fault
     except UnicodeDecodeError as fault:
         raise ConfigError([f"{path}: not UTF-8"]) from fault
-    except yaml.YAMLError as fault:
+    except (yaml.YAMLError, ValueError, RecursionError) as fault:
         mark = getattr(fault, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         raise ConfigError([f"{where}: {getattr(fault, 'problem', None) or fault}"]) from fault
@@ -152,4 +152,5 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(found, dict):
         raise ConfigError([f"{path}: the file must hold a mapping of settings, not a {type(found).__name__}"])
-    return {str(key): value for key, value in found.items()}
+    # A section whose settings are all commented out is read as null.
+    return {str(key): value for key, value in found.items() if value is not None}

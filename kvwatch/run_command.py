@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic_settings import CliSettingsSource
 
 from kvwatch import log, watch
-from kvwatch.config import add_flags, load
+from kvwatch.config import load
+from kvwatch.flags import add_flags
 
 if TYPE_CHECKING:
     from kvwatch.arguments import Subparsers
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """The subcommand's arguments: a flag for every setting."""
-    parser = subparsers.add_parser("run", help="watch vLLM and serve what holds it back", description=__doc__)
+    parser = subparsers.add_parser("run", help="watch vLLM and serve what holds it back", description=(__doc__ or "").replace("``", ""))
     parser.set_defaults(run=partial(run, add_flags(parser)))
 
 

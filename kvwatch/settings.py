@@ -5,93 +5,55 @@ Unknown keys are errors, durations are written as Prometheus writes them, and al
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from kvwatch.values import CommaSeparated, Labels, PositiveDuration, Ratio, check_url, comma_separated
+
 DEFAULT_TARGET: Final = "http://127.0.0.1:8000/metrics"
 _HIGHEST_PORT: Final = 65535
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-
-
-def parse_duration(value: object) -> float:
-    """Seconds of a Prometheus duration such as ``15s``, ``1m30s`` or ``500ms``; a bare number is seconds.
-
-    Raises `ValueError` naming what was written.
-    """
-    if isinstance(value, bool) or value is None:
-        raise ValueError(f"{value!r} is not a duration: write it as 15s, 1m30s or 500ms")
-    if isinstance(value, int | float):
-        return float(value)
-    text = str(value).strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?", text):
-        return float(text)
-    if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration: write it as 15s, 1m30s or 500ms")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-
-
-def _comma_separated(value: object) -> object:
-    """A string from the environment or a flag is a comma-separated list."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _string_as_target(value: object) -> object:
     return {"url": value} if isinstance(value, str) else value
 
 
-def _check_url(url: str, schemes: tuple[str, ...]) -> str:
-    """The URL itself if kvwatch can use it; raises `ValueError` otherwise."""
-    parts = urlsplit(url)
-    if parts.scheme not in schemes or not parts.hostname:
-        raise ValueError(
-            f"{url!r} is not a URL kvwatch can use: it must start with {' or '.join(s + '://' for s in schemes)} and name a host"
-        )
-    if parts.username or parts.password:
-        raise ValueError("credentials do not belong in a URL: use bearer_token_file or basic_auth")
-    _ = parts.port  # raises ValueError for a port that is none
-    return url
-
-
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
-Ratio = Annotated[float, Field(ge=0, le=1)]
-CommaSeparated = Annotated[list[str], NoDecode, BeforeValidator(_comma_separated)]
-
-
 class Section(BaseModel):
     """A group of knobs; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
 class KnownConfigSettings(Section):
     """What /metrics does not say and an operator knows; used when given, inferred otherwise."""
 
     max_num_seqs: Annotated[int | None, Field(gt=0)] = None
+    """vLLM's --max-num-seqs; the highest running count seen where nobody says."""
     max_num_batched_tokens: Annotated[int | None, Field(gt=0)] = None
+    """vLLM's --max-num-batched-tokens."""
     max_model_len: Annotated[int | None, Field(gt=0)] = None
+    """vLLM's --max-model-len."""
     kv_cache_tokens: Annotated[int | None, Field(gt=0)] = None
+    """KV pool of one engine in tokens, as vLLM's startup log says it."""
     vllm_version: str | None = None
+    """Version of vLLM, for advice that fits it, such as 0.10.2."""
 
 
 class TargetSettings(KnownConfigSettings):
     """One vLLM /metrics URL: ``http(s)://host:port/metrics``, or ``dns+http://name:port/metrics`` for every address of a name."""
 
     url: str
+    """Where the metrics are."""
     name: str = ""
     """Value of the ``target`` label; the URL when empty."""
 
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, url: str) -> str:
-        return _check_url(url, ("http", "https", "dns+http", "dns+https"))
+        return check_url(url, ("http", "https", "dns+http", "dns+https"))
 
     @model_validator(mode="after")
     def _name_defaults_to_url(self) -> Self:
@@ -103,14 +65,24 @@ class TargetSettings(KnownConfigSettings):
 class PollSettings(Section):
     """How targets are asked."""
 
-    interval: PositiveDuration = 5.0
+    interval: Annotated[PositiveDuration, Field(ge=0.1)] = 5.0
+    """Time between two scrapes of a target; vLLM answers them on the event loop that serves requests."""
     timeout: PositiveDuration | None = None
-    """Total deadline of one scrape; the smaller of 4s and the interval when not given."""
+    """Total deadline of one scrape, not longer than the interval; the smaller of 4s and the interval when not given."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 16 * 1024 * 1024
+    """A larger body, unpacked, is refused."""
     ca_file: Path | None = None
+    """Certificates to verify https targets with; the system's when not given."""
     bearer_token_file: Path | None = None
+    """Holds the token sent to targets; read for each scrape."""
     trust_environment: bool = False
     """Honour HTTP_PROXY and ~/.netrc for targets."""
+
+    @model_validator(mode="after")
+    def _timeout_fits(self) -> Self:
+        if self.timeout is not None and self.timeout > self.interval:
+            raise ValueError("poll.timeout must not be longer than poll.interval")
+        return self
 
     @property
     def deadline(self) -> float:
@@ -122,7 +94,9 @@ class WindowSettings(Section):
     """Over how long the numbers are judged."""
 
     fast: PositiveDuration = 30.0
+    """The window that ends the page when the storm ends."""
     slow: PositiveDuration = 120.0
+    """The window that makes a storm worth a page; also the one of the latency objectives."""
 
     @model_validator(mode="after")
     def _fast_is_shorter(self) -> Self:
@@ -135,18 +109,26 @@ class ThresholdSettings(Section):
     """Policy: what counts as too much."""
 
     kv_watermark: Ratio = 0.90
+    """KV usage above which a cache is called high, 0 to 1."""
     storm_ratio: Ratio = 0.10
+    """Preemption ratio above which, in both windows, a storm is paged, 0 to 1."""
     storm_min_preemptions: Annotated[int, Field(ge=1)] = 5
+    """Preemptions in the slow window without which no storm is paged."""
     stall: PositiveDuration = 10.0
+    """Time without a token, while there is work, after which an engine is called stalled if nothing else of it moves either."""
     silence: PositiveDuration = 60.0
+    """Time without a token, while there is work, after which an engine is called stalled whatever else moves."""
 
 
 class ObjectiveSettings(Section):
     """Latency objectives (95th percentile over the slow window); an alert exists only where one is set."""
 
     time_to_first_token: PositiveDuration | None = None
+    """Longest acceptable time to first token."""
     inter_token_latency: PositiveDuration | None = None
+    """Longest acceptable time between two tokens."""
     e2e_request_latency: PositiveDuration | None = None
+    """Longest acceptable time of a whole request."""
 
 
 class DiscoverySettings(Section):
@@ -155,6 +137,7 @@ class DiscoverySettings(Section):
     files: CommaSeparated = []
     """Globs of files in Prometheus' file_sd format (JSON or YAML)."""
     refresh: PositiveDuration = 30.0
+    """How often files and names are looked at again."""
     dns_server: str | None = None
     """``host:port`` of the resolver for dns+http targets; the system's when not given."""
 
@@ -163,54 +146,66 @@ class BasicAuthSettings(Section):
     """HTTP basic authentication; the password stays in its file."""
 
     username: str
+    """Who kvwatch is to Alertmanager."""
     password_file: Path
+    """Holds the password; read for each push."""
 
 
 class AlertmanagerSettings(Section):
     """Direct push to Alertmanager, for hosts without Prometheus. Off while no URL is given."""
 
     urls: CommaSeparated = []
-    labels: dict[str, str] = {}
+    """Alertmanagers; each gets every alert."""
+    labels: Labels = {}
     """Added to every alert: namespace, pod, instance, which Prometheus would have added."""
     external_url: str | None = None
     """Where a person reaches kvwatch's page; becomes generatorURL."""
     timeout: PositiveDuration = 10.0
+    """Total deadline of one push."""
     resend: PositiveDuration = 60.0
+    """How often a firing alert is sent again."""
     basic_auth: BasicAuthSettings | None = None
+    """Credentials for Alertmanager."""
     bearer_token_file: Path | None = None
+    """Holds the token sent to Alertmanager; read for each push."""
     ca_file: Path | None = None
+    """Certificates to verify Alertmanager with; the system's when not given."""
 
     @field_validator("urls")
     @classmethod
     def _urls_are_usable(cls, urls: list[str]) -> list[str]:
-        return [_check_url(url, ("http", "https")) for url in urls]
+        return [check_url(url, ("http", "https")) for url in urls]
 
 
 class GpuSettings(Section):
     """An optional GPU exporter (DCGM) beside vLLM."""
 
     url: str | None = None
-    labels: dict[str, str] = {}
+    """/metrics URL of the GPU exporter; none is asked when not given."""
+    labels: Labels = {}
     """Only series with these label values count, e.g. ``{pod: vllm-0}``."""
 
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, url: str | None) -> str | None:
-        return url if url is None else _check_url(url, ("http", "https"))
+        return url if url is None else check_url(url, ("http", "https"))
 
 
 class WebSettings(Section):
     """The HTTP front."""
 
     listen_address: str = "0.0.0.0:20058"
+    """host:port, :port or [ipv6]:port of the HTTP front; port 0 takes a free one."""
     cert_file: Path | None = None
+    """PEM certificate chain: the HTTP front speaks TLS only."""
     key_file: Path | None = None
+    """Private key of the certificate."""
 
     @field_validator("listen_address")
     @classmethod
     def _listen_address_is_host_port(cls, address: str) -> str:
-        host, _, port = address.rpartition(":")
-        if not port.isdigit() or int(port) > _HIGHEST_PORT or (":" in host and not host.startswith("[")):
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > _HIGHEST_PORT or (":" in host and not host.startswith("[")):
             raise ValueError(f"{address!r} is not a listen address: write host:port, :port or [ipv6]:port")
         return address
 
@@ -231,6 +226,7 @@ class LogSettings(Section):
     """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe event that is logged; steady states are debug."""
     format: Literal["auto", "json", "console"] = "auto"
     """``auto``: console on a terminal, JSON lines elsewhere."""
 
@@ -245,13 +241,15 @@ class Settings(BaseSettings):
         frozen=True,
         hide_input_in_errors=True,
         nested_model_default_partial_update=True,
+        use_attribute_docstrings=True,
     )
 
     targets: Annotated[
         list[Annotated[TargetSettings, BeforeValidator(_string_as_target)]],
         NoDecode,
-        BeforeValidator(_comma_separated),
+        BeforeValidator(comma_separated),
     ] = Field(default_factory=list)
+    """What is watched."""
     discovery: DiscoverySettings = DiscoverySettings()
     poll: PollSettings = PollSettings()
     window: WindowSettings = WindowSettings()
@@ -267,14 +265,22 @@ class Settings(BaseSettings):
     @classmethod
     def _zero_configuration(cls, data: Any) -> Any:
         """Without targets and without discovery, watch the vLLM beside us."""
-        if isinstance(data, dict) and not data.get("targets") and not (data.get("discovery") or {}):
+        if isinstance(data, dict) and not data.get("targets") and not _has_files(data.get("discovery")):
             data = {**data, "targets": [DEFAULT_TARGET]}
         return data
 
-    @model_validator(mode="after")
-    def _target_names_are_unique(self) -> Self:
-        names = [target.name for target in self.targets]
+    # Of the field, not of the whole: pydantic looks at the whole only when every other setting is right.
+    @field_validator("targets")
+    @classmethod
+    def _target_names_are_unique(cls, targets: list[TargetSettings]) -> list[TargetSettings]:
+        names = [target.name for target in targets]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two targets of one name: {', '.join(twice)}")
-        return self
+        return targets
+
+
+def _has_files(discovery: object) -> bool:
+    """Whether target files are configured, in a section as it was read."""
+    found = discovery.get("files") if isinstance(discovery, dict) else getattr(discovery, "files", None)
+    return bool(found)

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from kvwatch.errors import UsageError
-from kvwatch.settings import parse_duration
 from kvwatch.simulator.simulation import Simulation
+from kvwatch.values import parse_duration
 
 
 class HttpFault(StrEnum):

@@ -14,7 +14,8 @@ import yaml
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.exporter.alert_conditions import AlertPolicy
 from kvwatch.exporter.alert_definitions import DEFINITIONS, HOLD_SECONDS, PROMETHEUS_PREFIX
-from kvwatch.settings import ThresholdSettings, parse_duration
+from kvwatch.settings import ThresholdSettings
+from kvwatch.values import parse_duration
 
 RULES: Final = Path(__file__).resolve().parents[2] / "rules"
 RULE_FILE: Final = RULES / "kvwatch.rules.yaml"
