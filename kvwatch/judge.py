@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kvwatch.classifier.advice import advise
 from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.exporter.alerts import AlertPolicy, EngineAlerts, TargetAlerts
@@ -29,26 +30,33 @@ class Judge:
     def __init__(self, thresholds: Thresholds, policy: AlertPolicy, known: KnownConfig, interval: float) -> None:
         self._classifier = TargetClassifier(thresholds, known, interval=interval)
         self._policy = policy
+        self._known = known
         self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
         self._target_alerts = TargetAlerts()
 
     def scraped(self, scrape: Scrape) -> Judgement:
         """Judge a successful scrape."""
-        return Judgement(self._alerted(self._classifier.observe(scrape), scrape.at), self._target_alerts.update(scrape.at, None))
+        return Judgement(self._complete(self._classifier.observe(scrape), scrape.at), self._target_alerts.update(scrape.at, None))
 
     def failed(self, failure: ScrapeFailure) -> Judgement:
         """Judge a failed scrape."""
-        return Judgement(self._alerted(self._classifier.fail(failure), failure.at), self._target_alerts.update(failure.at, failure))
+        return Judgement(self._complete(self._classifier.fail(failure), failure.at), self._target_alerts.update(failure.at, failure))
 
-    def _alerted(self, assessments: tuple[Assessment, ...], at: float) -> tuple[Assessment, ...]:
-        """Add the alerts; an engine that is no longer assessed takes its alerts with it."""
+    def _complete(self, assessments: tuple[Assessment, ...], at: float) -> tuple[Assessment, ...]:
+        """Add alerts and advice; an engine that is no longer assessed takes its alerts with it."""
         books, self._engine_alerts = self._engine_alerts, {}
         said = []
         for assessment in assessments:
             verdict = assessment.verdict
             # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
             book = self._engine_alerts[verdict.engine] = books.get(verdict.engine) or EngineAlerts(self._policy)
-            said.append(replace(assessment, alerts=book.update(at, verdict, assessment.signals)))
+            said.append(
+                replace(
+                    assessment,
+                    alerts=book.update(at, verdict, assessment.signals),
+                    advice=advise(verdict, assessment.signals, assessment.config, self._known),
+                )
+            )
         return tuple(said)
 
 

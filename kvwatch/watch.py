@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,9 +18,12 @@ import structlog
 
 from kvwatch import __version__
 from kvwatch.clock import Clock, SystemClock
+from kvwatch.errors import ScrapeError
 from kvwatch.exporter.alertmanager import AlertmanagerPush
-from kvwatch.exporter.http import Response, Sources, make_app
+from kvwatch.exporter.history import History
+from kvwatch.exporter.http import Sources, make_app
 from kvwatch.exporter.metrics import ViewCollector
+from kvwatch.exporter.page import StatusPage
 from kvwatch.exporter.server import Server, serve
 from kvwatch.exporter.status import status_json
 from kvwatch.exporter.telemetry import Telemetry
@@ -27,9 +31,10 @@ from kvwatch.judge import judge_for
 from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery
 from kvwatch.poller.fetch import fetch
+from kvwatch.poller.gpu import scrape_gpu
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.schedule import Schedule
-from kvwatch.settings import Settings, TargetSettings
+from kvwatch.settings import GpuSettings, Settings, TargetSettings
 from kvwatch.target_watch import TargetWatch
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +43,8 @@ _DISCOVERY: Final = "\0discovery"
 """No target can have this name."""
 _HEARTBEAT_SECONDS: Final = 1.0
 _MISSED_POLLS: Final = 3
+_GPU_SECONDS: Final = 1.0
+"""The GPU exporter is local, and its evidence is not worth waiting for."""
 
 
 class Daemon:
@@ -49,6 +56,7 @@ class Daemon:
         self._read = read or partial(read_target, settings, clock)
         self._telemetry = Telemetry()
         self._push = AlertmanagerPush(settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval)
+        self._history = History()
         self._schedule = Schedule(clock, self._overrun)
         self._discovery = Discovery(settings.targets, settings.discovery)
         self._discovery_faults: tuple[str, ...] = ()
@@ -73,7 +81,7 @@ class Daemon:
         host, port = web.host_port
         sources = Sources(
             registry=self._telemetry.registry,
-            page=lambda _query: Response("200 OK", "text/plain; charset=utf-8", b"kvwatch: see /metrics and /api/v1/status\n"),
+            page=StatusPage(self.views, self._clock, self._history, storm_ratio=self._settings.thresholds.storm_ratio).render,
             status=lambda: status_json(self.views(), self._clock),
             healthy=self.healthy,
             ready=self.ready,
@@ -150,11 +158,16 @@ class Daemon:
         with self._lock:
             del self._watches[name]
         self._telemetry.target_removed(name)
+        self._history.forget(name)
         self._push.forget(name)
         _log.info("target.removed", target=name)
 
     def _publish(self, view: TargetView) -> None:
         self._last_tick = view.at if view.at is not None else self._last_tick
+        with self._lock:
+            if view.name not in self._watches:
+                return  # it was removed while this poll was under way
+        self._history.record(view)
         self._push.publish(view)
 
     def _overrun(self, name: str) -> None:
@@ -163,10 +176,10 @@ class Daemon:
 
 
 def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scrape:
-    """Ask a target once. Raises `ScrapeError`."""
+    """Ask a target once, and the GPU exporter beside it where one is configured. Raises `ScrapeError`."""
     poll = settings.poll
-    body = fetch(
-        target.url,
+    ask = partial(
+        fetch,
         deadline=poll.deadline,
         max_bytes=poll.max_body_bytes,
         clock=clock,
@@ -174,7 +187,21 @@ def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scr
         bearer_token_file=poll.bearer_token_file,
         trust_environment=poll.trust_environment,
     )
-    return parse_scrape(body, clock.monotonic())
+    scrape = parse_scrape(ask(target.url), clock.monotonic())
+    if settings.gpu.url is None:
+        return scrape
+    return replace(scrape, gpu_utilization=_gpu_utilization(settings.gpu, clock, poll.max_body_bytes))
+
+
+def _gpu_utilization(gpu: GpuSettings, clock: Clock, max_bytes: int) -> float | None:
+    """Optional evidence: without it the verdict stands on vLLM's own numbers."""
+    if gpu.url is None:
+        return None
+    try:
+        return scrape_gpu(partial(fetch, deadline=_GPU_SECONDS, max_bytes=max_bytes, clock=clock), gpu.url, gpu.labels)
+    except ScrapeError as fault:
+        _log.debug("gpu.failed", url=gpu.url, reason=str(fault.reason), detail=fault.detail)
+        return None
 
 
 def run(settings: Settings, clock: Clock | None = None) -> int:
