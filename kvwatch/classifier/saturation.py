@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from kvwatch.classifier.windows import increase
 from kvwatch.model import Saturation, Snapshot
 
 _SMALLEST_BATCH: Final = 16.0
@@ -19,6 +20,8 @@ _GROWTH: Final = 1.8
 """The batch has grown at least so much since…"""
 _GAIN: Final = 1.10
 """…and yields less than this factor of what the smaller one did."""
+_LIKE: Final = 0.2
+"""Prefill tokens are cheaper than decoded ones, so only like mixtures are compared: shares of prompt tokens this close."""
 _WEIGHT: Final = 0.2
 _ENOUGH: Final = 3
 
@@ -29,6 +32,7 @@ class _Level:
 
     running: float
     tokens_per_second: float
+    prefill_share: float
     seen: int
 
 
@@ -42,39 +46,31 @@ class ThroughputCurve:
         """Learn from two snapshots in a row (no restart between them)."""
         if not before.running or not after.running or after.at <= before.at:
             return
-        tokens = _tokens_between(before, after)
-        if tokens is None or tokens <= 0:
+        generated, prompt = _tokens_between(before, after)
+        if generated + prompt <= 0:
             return
         running = (before.running + after.running) / 2
-        rate = tokens / (after.at - before.at)
-        level = self._levels.setdefault(round(2 * math.log2(running)), _Level(running, rate, 0))
+        rate, share = (generated + prompt) / (after.at - before.at), prompt / (generated + prompt)
+        level = self._levels.setdefault(round(2 * math.log2(running)), _Level(running, rate, share, 0))
         level.running += _WEIGHT * (running - level.running)
         level.tokens_per_second += _WEIGHT * (rate - level.tokens_per_second)
+        level.prefill_share += _WEIGHT * (share - level.prefill_share)
         level.seen += 1
 
-    def saturation(self, running: float, tokens_per_second: float) -> Saturation | None:
-        """The smaller batch that got as much done as *running* sequences do now, if there was one."""
+    def saturation(self, running: float, tokens_per_second: float, prefill_share: float) -> Saturation | None:
+        """The smaller batch that got as much of the same work done as *running* sequences do now, if there was one."""
         if running < _SMALLEST_BATCH:
             return None
         for level in sorted(self._levels.values(), key=lambda known: known.running):
-            grown = running >= _GROWTH * level.running
-            if (
-                grown
-                and level.seen >= _ENOUGH
-                and level.running >= _SMALLEST_BATCH / 2
-                and tokens_per_second < _GAIN * level.tokens_per_second
-            ):
+            known = level.seen >= _ENOUGH and level.running >= _SMALLEST_BATCH / 2
+            alike = abs(level.prefill_share - prefill_share) <= _LIKE
+            if known and alike and running >= _GROWTH * level.running and tokens_per_second < _GAIN * level.tokens_per_second:
                 return Saturation(level.running, level.tokens_per_second, running, tokens_per_second)
         return None
 
 
-def _tokens_between(before: Snapshot, after: Snapshot) -> float | None:
-    """Tokens computed: generated ones, and prompts less what the prefix cache gave."""
-    if before.generation_tokens is None or after.generation_tokens is None:
-        return None
-    generated = after.generation_tokens - before.generation_tokens
-    for name in ("computed_prompt_tokens", "prompt_tokens"):
-        old, new = getattr(before, name), getattr(after, name)
-        if old is not None and new is not None:
-            return float(generated + new - old)
-    return generated
+def _tokens_between(before: Snapshot, after: Snapshot) -> tuple[float, float]:
+    """Tokens computed: generated ones, and prompts less what the prefix cache gave. What is not reported counts as none."""
+    generated = increase(before.generation_tokens, after.generation_tokens) or 0.0
+    computed = increase(before.computed_prompt_tokens, after.computed_prompt_tokens)
+    return generated, computed if computed is not None else increase(before.prompt_tokens, after.prompt_tokens) or 0.0

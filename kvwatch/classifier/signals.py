@@ -74,7 +74,7 @@ def derive(
         sequence_share=sequence_share,
         step_token_budget=known.max_num_batched_tokens,
         sequences_per_step=per_step,
-        sequences_prefilling=_prefilling(recent),
+        sequences_prefilling=_prefilling(fast, per_step),
         prefill_token_share=_prefill_share(fast_window),
         saturation=_saturation(fast_window, curve),
         seconds_without_progress=history.seconds_without_progress(),
@@ -118,10 +118,10 @@ def _sequences_per_step(snapshots: Sequence[Snapshot]) -> float | None:
     return outputs / steps
 
 
-def _prefilling(snapshots: Sequence[Snapshot]) -> float | None:
+def _prefilling(snapshots: Sequence[Snapshot], sequences_per_step: float | None) -> float | None:
     """Running sequences that got no token in a mean step while others waited: they were in the middle of their prefill."""
-    running, per_step = gauge([s.running for s in snapshots if queue_of(s)]), _sequences_per_step(snapshots)
-    return None if running is None or per_step is None else max(0.0, running.mean - per_step)
+    running = gauge([s.running for s in snapshots if queue_of(s)])
+    return None if running is None or sequences_per_step is None else max(0.0, running.mean - sequences_per_step)
 
 
 def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:
@@ -215,6 +215,7 @@ def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:
 
 def _saturation(window: Window, curve: ThroughputCurve) -> Saturation | None:
     """What the curve says of the batch and the work rate of this window."""
-    prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
-    rate = _rate(None if window.generation_tokens is None else window.generation_tokens + (prompt or 0.0), window)
-    return curve.saturation(window.running.mean, rate) if window.running is not None and rate is not None else None
+    share, generated = _prefill_share(window), _rate(window.generation_tokens, window)
+    if window.running is None or share is None or share >= 1 or generated is None:
+        return None
+    return curve.saturation(window.running.mean, generated / (1 - share), share)

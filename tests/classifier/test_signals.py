@@ -144,8 +144,12 @@ def curve_of(*points, each=4):
     ],
 )
 def test_saturation_is_a_larger_batch_without_more_tokens(points, running, rate, saturated):
-    assert (curve_of(*points).saturation(running, rate) is not None) is saturated
+    assert (curve_of(*points).saturation(running, rate, 0.0) is not None) is saturated
 
 
 def test_a_level_seen_once_is_no_evidence():
-    assert curve_of((16, 1000), each=1).saturation(64, 1000) is None
+    assert curve_of((16, 1000), each=1).saturation(64, 1000, 0.0) is None
+
+
+def test_decoding_is_not_compared_with_prefill():
+    assert curve_of((16, 1000)).saturation(64, 1000, 0.8) is None

@@ -229,6 +229,11 @@ def test_idle_goes_before_what_the_windows_remember():
     assert (idle.judge(left, POLICY).cause, find(left, POLICY).cause) == (Cause.IDLE, Cause.IDLE)
 
 
+def test_where_requests_come_in_waves_the_sequences_per_step_tell_that_the_slots_are_taken():
+    waves = signals(every=queue(15.0) | usage(0.7), running_ceiling=8.0, at_ceiling_share=0.2, sequences_per_step=7.9, prefill_token_share=0.6)
+    assert find(waves, POLICY).cause is Cause.SEQUENCE_SLOTS
+
+
 def test_a_limit_on_sequences_with_room_in_the_cache_is_slots_even_when_the_cache_is_at_93_percent():
     pinned = signals(
         every=queue(200.0) | usage(0.93, low=0.9),

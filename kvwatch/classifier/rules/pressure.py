@@ -15,6 +15,7 @@ _LONGER_THAN_MEAN: Final = 1.15
 """The request at the head of a blocked queue is longer than the mean one: short ones pass sooner."""
 _HALF_FULL: Final = 0.50
 _MOSTLY_AT_CEILING: Final = 0.4
+_BATCH_AT_CEILING: Final = 0.9
 
 
 def fullness(signals: Signals) -> float | None:
@@ -59,8 +60,12 @@ def has_plenty_of_room(signals: Signals) -> bool:
 
 
 def is_pinned(signals: Signals) -> bool:
-    """While requests wait, `running` stands at its ceiling instead of swinging: a limit on sequences, not on memory.
+    """While requests wait, the batch is as large as it ever was: a limit on sequences, not on memory.
 
-    A slot is refilled within a step or two, so most samples are at the ceiling and none is far below it.
+    A slot is refilled within a step or two, so most samples are at the ceiling; and where requests come and go in waves,
+    the sequences per step say so although the samples do not.
     """
+    ceiling, per_step = signals.running_ceiling, signals.sequences_per_step
+    if ceiling is not None and per_step is not None and per_step >= _BATCH_AT_CEILING * ceiling:
+        return True
     return signals.at_ceiling_share is not None and signals.at_ceiling_share >= _MOSTLY_AT_CEILING

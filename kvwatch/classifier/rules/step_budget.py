@@ -11,7 +11,9 @@ from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
 
 _MOSTLY_PREFILL: Final = 0.5
-_IN_MOST_STEPS: Final = 0.7
+_IN_MOST_STEPS: Final = 0.5
+_FEW: Final = 2.5
+"""Prompts are taken one after the other; where many more seem to be under way, several API servers have counted each step."""
 _FULL_STEP: Final = 0.9
 
 
@@ -37,4 +39,4 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
 def _steps_are_full(signals: Signals) -> bool:
     if signals.step_token_budget is not None and signals.fast.steps and signals.fast.step_tokens is not None:
         return signals.fast.step_tokens / signals.fast.steps >= _FULL_STEP * signals.step_token_budget
-    return signals.sequences_prefilling is not None and signals.sequences_prefilling >= _IN_MOST_STEPS
+    return signals.sequences_prefilling is not None and _IN_MOST_STEPS <= signals.sequences_prefilling <= _FEW
