@@ -87,8 +87,8 @@ class EngineClassifier:
             self._curve.note(before, snapshot)
         if snapshot.asleep:
             return self.tell(Finding(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at)
-        if len(self._history) < 2 or self._history.seconds < self._thresholds.warm_up_seconds:  # noqa: PLR2004 - one scrape is no evidence
-            seen = number(self._history.seconds)
+        if self._history.seconds_seen < self._thresholds.warm_up_seconds:
+            seen = number(self._history.seconds_seen)
             evidence = f"seen for {seen} s since kvwatch or the engine started; one scrape is no evidence"
             return self.tell(Finding(State.UNKNOWN, Cause.WARMING_UP, (evidence,)), snapshot.at)
         signals = derive(

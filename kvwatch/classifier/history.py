@@ -51,6 +51,7 @@ class History:
         """`at` of the last few restarts."""
         self.highest_running = 0.0
         """The most sequences seen running since the engine started: max_num_seqs is at least that, and no limit below it binds."""
+        self._first_seen: float | None = None
         self._last_token_at: float | None = None
         self._last_life_at: float | None = None
 
@@ -66,9 +67,9 @@ class History:
         return self._snapshots[-1]
 
     @property
-    def seconds(self) -> float:
-        """Time between the oldest and the newest snapshot."""
-        return self._snapshots[-1].at - self._snapshots[0].at if self._snapshots else 0.0
+    def seconds_seen(self) -> float:
+        """Seconds since the first scrape of this engine after it (or kvwatch) started, or after a gap; 0 when empty."""
+        return self._snapshots[-1].at - self._first_seen if self._first_seen is not None else 0.0
 
     def append(self, snapshot: Snapshot, *, restarted: bool = False) -> None:
         """Take in the newest snapshot. *restarted*: the API server's process is known to be another one."""
@@ -83,6 +84,8 @@ class History:
             previous = _at_zero(snapshot, previous.at)
             self._snapshots.append(previous)
         self._note_progress(previous, snapshot)
+        if self._first_seen is None:
+            self._first_seen = snapshot.at
         self._snapshots.append(snapshot)
         self.highest_running = max(self.highest_running, snapshot.running or 0.0)
         while len(self._snapshots) > 1 and snapshot.at - self._snapshots[1].at >= self._span:
@@ -117,7 +120,7 @@ class History:
 
     def _forget(self) -> None:
         self._snapshots.clear()
-        self._last_token_at = self._last_life_at = None
+        self._first_seen = self._last_token_at = self._last_life_at = None
 
 
 def _has_work(snapshot: Snapshot) -> bool:

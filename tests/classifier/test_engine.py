@@ -114,6 +114,13 @@ def test_a_restart_is_warming_up_again():
     assert verdicts(said) == [("0", State.UNKNOWN, Cause.WARMING_UP)]
 
 
+def test_the_first_scrape_after_a_long_restart_is_no_evidence_of_health():
+    """The counters are counted from zero then, but from a zero that nobody saw."""
+    judge = classifier()
+    feed(judge, *(scrape(working(t), process_start_time=1000.0) for t in (0, 5, 10, 15)))
+    assert verdicts(judge.observe(scrape(working(33), process_start_time=2000.0))) == [("0", State.UNKNOWN, Cause.WARMING_UP)]
+
+
 def test_sleep_mode_is_not_health():
     said = feed(classifier(), *(scrape(snapshot(t, asleep=True)) for t in (0, 5, 10, 15)))
     assert verdicts(said) == [("0", State.UNKNOWN, Cause.ASLEEP)]

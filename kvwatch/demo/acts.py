@@ -1,0 +1,106 @@
+"""The stories the demo can tell: acts, each a change to the simulated server and what kvwatch should come to say of it.
+
+Times are virtual seconds. The server is an 8B model on a GPU with a small KV cache, 1536 blocks of 16 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kvwatch.model import Cause
+from kvwatch.simulator.config import ServerConfig
+from kvwatch.simulator.load import ClosedLoop, LogNormal, OpenLoop, Uniform
+from kvwatch.simulator.simulation import Simulation
+
+DOWNTIME: Final = 20.0
+SERVER: Final = ServerConfig(num_gpu_blocks=1536, block_size=16, max_num_seqs=64, max_model_len=8192, enable_prefix_caching=False)
+_CHAT_PROMPT, _CHAT_OUTPUT = LogNormal(600, 0.4, 64, 4000), LogNormal(400, 0.3, 32, 2500)
+_DOCUMENT, _SUMMARY = Uniform(950, 1050), Uniform(150, 250)
+_REPORT: Final = Uniform(5500, 6500)
+_FALLBACK_SLOTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A stretch of the story. *begin* changes the server; it is given the ``--max-num-seqs`` kvwatch advises, if it advises one."""
+
+    title: str
+    text: str
+    seconds: float
+    begin: Callable[[Simulation, int | None], None]
+    expected: frozenset[Cause]
+    """What kvwatch says by the end of the act is one of these."""
+
+
+def _restart(max_num_seqs: int) -> Callable[[Simulation, int | None], None]:
+    def begin(simulation: Simulation, _advised: int | None) -> None:
+        simulation.restart(replace(simulation.config, max_num_seqs=max_num_seqs), downtime=DOWNTIME)
+
+    return begin
+
+
+def _follow_advice(simulation: Simulation, advised: int | None) -> None:
+    simulation.restart(replace(simulation.config, max_num_seqs=advised or _FALLBACK_SLOTS), downtime=DOWNTIME)
+    simulation.set_load(OpenLoop(2.0, _CHAT_PROMPT, _CHAT_OUTPUT))
+
+
+_CALM: Final = Act(
+    "A quiet morning",
+    "One request a second. Nothing waits, nothing is evicted.",
+    60.0,
+    lambda simulation, _: simulation.set_load(OpenLoop(1.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    frozenset({Cause.OK}),
+)
+_FULL: Final = Act(
+    "Full, and fine",
+    "Twenty-one clients summarise documents. The cache is nearly full, and that is what it is for: nobody waits.",
+    100.0,
+    lambda simulation, _: simulation.set_load(ClosedLoop(21, _DOCUMENT, _SUMMARY)),
+    frozenset({Cause.OK, Cause.KV_HIGH}),
+)
+_STORM: Final = Act(
+    "The campaign",
+    "Sixty clients at once and 64 slots. The cache runs out, running requests are evicted and computed again: a preemption storm.",
+    140.0,
+    lambda simulation, _: simulation.set_load(ClosedLoop(60, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    frozenset({Cause.PREEMPTING}),
+)
+_FIXED: Final = Act(
+    "The advice, followed",
+    "Restarted with the --max-num-seqs kvwatch advised; a second replica takes what one cannot hold.",
+    120.0,
+    _follow_advice,
+    frozenset({Cause.OK}),
+)
+_FEW_SLOTS: Final = Act(
+    "Too careful",
+    "Somebody lowers --max-num-seqs to 4. The cache is nearly empty, and requests wait all the same: slots, not memory.",
+    90.0,
+    _restart(4),
+    frozenset({Cause.SEQUENCE_SLOTS}),
+)
+_LONG_PROMPTS: Final = Act(
+    "Long prompts",
+    "Eight clients with prompts of 6 000 tokens. Nothing is evicted, the cache looks half empty, and the next prompt does not fit.",
+    120.0,
+    lambda simulation, _: simulation.set_load(ClosedLoop(8, _REPORT, Uniform(40, 80))),
+    frozenset({Cause.ADMISSION}),
+)
+_FROZEN: Final = Act(
+    "The engine hangs",
+    "The engine stops in the middle of a step. /metrics goes on answering with the last numbers it had.",
+    60.0,
+    lambda simulation, _: simulation.freeze(),
+    frozenset({Cause.STALLED}),
+)
+_THAWED: Final = Act("It goes on", "The engine steps again.", 60.0, lambda simulation, _: simulation.thaw(), frozenset({Cause.OK}))
+
+SCENARIOS: Final[Mapping[str, tuple[Act, ...]]] = {
+    "story": (_CALM, _FULL, _STORM, _FIXED, _FEW_SLOTS),
+    "storm": (_CALM, _STORM, _FIXED),
+    "long-prompts": (_CALM, _LONG_PROMPTS),
+    "slots": (_CALM, _FIXED, _FEW_SLOTS),
+    "stall": (_CALM, _FROZEN, _THAWED),
+}
