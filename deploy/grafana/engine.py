@@ -224,7 +224,7 @@ def _evidence() -> list[Panel]:
             "Where the numbers come from",
             "The vLLM name that carried each signal: names change between vLLM versions.",
             [("Found", Query(f"kvwatch_signal_source_info{_TARGET}"), COUNT)],
-            hide=("job", "instance", "target"),
+            hide=("job", "instance", "target", "Value"),
             width=12,
         ),
         timeseries(

@@ -128,7 +128,9 @@ def table(
     """One row per label set; *columns* are (heading, query, unit)."""
     headings = list(columns)
     queries = [query for _, query, _ in headings]
-    renamed = {f"Value #{_letter(index)}": heading for index, (heading, _, _) in enumerate(headings)}
+    # Grafana numbers the value columns only where there are several.
+    columns_by_name = [f"Value #{_letter(index)}" for index in range(len(headings))] if len(headings) > 1 else ["Value"]
+    renamed = {name: heading for name, (heading, _, _) in zip(columns_by_name, headings, strict=True)}
     overrides = [
         {"matcher": {"id": "byName", "options": heading}, "properties": [{"id": "unit", "value": unit}]} for heading, _, unit in headings
     ]

@@ -69,14 +69,6 @@ def test_prometheus_takes_its_configuration_and_the_rules(folder, repository, re
     assert "SUCCESS: 1 rule files found" in result.stdout
 
 
-def test_alertmanager_takes_its_configuration_and_pages_for_critical_alerts(folder, require_tool):
-    amtool, config = require_tool("amtool"), folder / "alertmanager.yml"
-    subprocess.run([amtool, "check-config", config], check=True, capture_output=True)
-    for severity, receiver in (("critical", "pager"), ("warning", "tickets")):
-        route = [amtool, "config", "routes", "test", f"--config.file={config}", f"severity={severity}"]
-        assert subprocess.run(route, check=True, capture_output=True, text=True).stdout.strip() == receiver
-
-
 def test_grafana_is_provisioned_with_the_data_source_and_the_dashboards(folder, compose):
     [source] = yaml.safe_load((folder / "grafana" / "datasources.yaml").read_text())["datasources"]
     [provider] = yaml.safe_load((folder / "grafana" / "dashboards.yaml").read_text())["providers"]

@@ -11,6 +11,9 @@ import sys
 from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from kvwatch.exporter.catalogue import FAMILIES
 from kvwatch.exporter.telemetry import Telemetry
@@ -41,6 +44,27 @@ def test_the_committed_dashboard_is_what_the_code_builds(repository, tmp_path, n
     subprocess.run([sys.executable, tmp_path / "deploy/grafana/build.py"], check=True, capture_output=True)
     built = (tmp_path / "deploy/grafana" / f"{name}.json").read_text()
     assert built == (repository / "deploy/grafana" / f"{name}.json").read_text(), "run `make generated`"
+
+
+def lost(given: Any, kept: Any, path: str = "") -> set[str]:
+    """Paths of what is in *given* and not in *kept*."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return {fault for key, value in given.items() for fault in lost(value, kept.get(key), f"{path}.{key}")}
+    if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        return {fault for one, other in zip(given, kept, strict=True) for fault in lost(one, other, f"{path}[]")}
+    return set() if kept is not None or given in (None, [], {}) else {path}
+
+
+def test_grafana_s_own_types_have_every_field(dashboard):
+    """They drop what they do not know. ``definition`` is Grafana's, and not in its published types."""
+    register_default_plugins()
+
+    def through_the_types(one: dict[str, Any]) -> dict[str, Any]:
+        return json.loads(JSONEncoder().encode(Dashboard.from_json(one)))
+
+    assert lost(dashboard, through_the_types(dashboard)) == {".templating.list[].definition"}
+    wrong = {**dashboard, "graphToolTip": 1}
+    assert ".graphToolTip" in lost(wrong, through_the_types(wrong))
 
 
 def test_it_can_be_provisioned_from_a_file_and_found_again(dashboard):

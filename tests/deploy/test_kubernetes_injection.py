@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 
 Manifest = dict[str, Any]
 
@@ -130,3 +131,13 @@ def test_a_guaranteed_pod_stays_guaranteed(render, kustomization, kind, componen
     pod = only(render(kustomization([workload(kind)], *components)), kind)["spec"]["template"]["spec"]
     resources = named(pod[where], "kvwatch")["resources"]
     assert resources == {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "100m", "memory": "128Mi"}}
+
+
+def test_a_user_s_own_configuration_takes_the_place_of_ours_under_the_same_name(render, kustomization, kind):
+    own = "targets:\n  - url: http://127.0.0.1:9000/metrics\n"
+    patch = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kvwatch"}, "data": {"kvwatch.yaml": own}}
+    manifests = render(kustomization([workload(kind)], "sidecar", patches=[{"patch": yaml.safe_dump(patch)}]))
+    config = only(manifests, "ConfigMap")
+    assert config["data"] == {"kvwatch.yaml": own}
+    mounted = named(only(manifests, kind)["spec"]["template"]["spec"]["volumes"], "kvwatch")
+    assert mounted["configMap"]["name"] == config["metadata"]["name"] == "kvwatch"

@@ -10,9 +10,12 @@ import dns.message
 import dns.rcode
 import dns.rrset
 
+_UDP_LIMIT = 512
+"""Without EDNS a longer answer is cut off, and asked for again over TCP."""
+
 
 class NameServer:
-    """Answers A and AAAA queries over UDP on loopback from `records`; a name it does not know is NXDOMAIN."""
+    """Answers A and AAAA queries over UDP and TCP on loopback from `records`; a name it does not know is NXDOMAIN."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], list[str]] = {}
@@ -21,15 +24,32 @@ class NameServer:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        self._listener = socket.create_server(self._socket.getsockname())
+        self._threads = [threading.Thread(target=serve, daemon=True) for serve in (self._serve_udp, self._serve_tcp)]
+        for thread in self._threads:
+            thread.start()
 
-    def _serve(self) -> None:
+    def _serve_udp(self) -> None:
         while True:
             wire, peer = self._socket.recvfrom(4096)
             if not wire:
                 return
-            self._socket.sendto(self._answer(dns.message.from_wire(wire)).to_wire(), peer)
+            query = dns.message.from_wire(wire)
+            answer = self._answer(query)
+            if len(answer.to_wire()) > _UDP_LIMIT:
+                answer = dns.message.make_response(query)
+                answer.flags |= dns.flags.TC
+            self._socket.sendto(answer.to_wire(), peer)
+
+    def _serve_tcp(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            with connection, connection.makefile("rwb") as stream:
+                length = int.from_bytes(stream.read(2), "big")
+                if not length:
+                    return
+                wire = self._answer(dns.message.from_wire(stream.read(length))).to_wire()
+                stream.write(len(wire).to_bytes(2, "big") + wire)
 
     def _answer(self, query: dns.message.Message) -> dns.message.Message:
         answer = dns.message.make_response(query)
@@ -48,5 +68,8 @@ class NameServer:
     def close(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stopper:
             stopper.sendto(b"", self._socket.getsockname())
-        self._thread.join(timeout=5)
+        socket.create_connection(self._listener.getsockname(), timeout=5).close()
+        for thread in self._threads:
+            thread.join(timeout=5)
         self._socket.close()
+        self._listener.close()

@@ -48,6 +48,12 @@ def test_pods_behind_a_headless_service_come_and_go_without_a_restart(name_serve
     assert discovery.discover().faults == ()
 
 
+def test_a_fleet_too_large_for_one_datagram_is_asked_for_over_tcp(name_server):
+    fleet = [f"10.1.{number // 250}.{number % 250 + 1}" for number in range(500)]
+    name_server.records[PODS, "A"] = fleet[::-1]
+    assert urls(following(name_server, TargetSettings(url=URL))) == [f"http://{address}:8000/metrics" for address in fleet]
+
+
 def test_ipv6_is_used_where_the_name_has_no_ipv4(name_server):
     name_server.records[PODS, "AAAA"] = ["fd00::2", "fd00::1"]
     assert urls(following(name_server, TargetSettings(url=URL))) == ["http://[fd00::1]:8000/metrics", "http://[fd00::2]:8000/metrics"]
