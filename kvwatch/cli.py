@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from kvwatch import __version__
@@ -16,12 +17,21 @@ _BROKEN_PIPE: Final = 141
 """What a shell reports of a program that SIGPIPE ended."""
 _INTERRUPTED: Final = 130
 
+COMMANDS: Final = {
+    "run": ("kvwatch.run_command", "watch vLLM and serve what holds it back"),
+    "demo": ("kvwatch.demo.command", "watch a simulated vLLM run out of KV cache"),
+    "record": ("kvwatch.incident.record_command", "record raw scrapes"),
+    "replay": ("kvwatch.incident.replay_command", "the classifier over a recording"),
+    "plan": ("kvwatch.plan.command", "how many sequences a KV cache holds, and what to set"),
+}
+"""Name -> its module, which has ``add_parser(subparsers, summary)``, and what it does in a few words."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     _leave_vllm_metrics_alone()
-    parser = _parser()
-    parsed = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser(arguments).parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -40,20 +50,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    # Here, because prometheus_client reads PROMETHEUS_MULTIPROC_DIR when it is imported.
-    from kvwatch import run_command  # noqa: PLC0415
-    from kvwatch.incident import record_command, replay_command  # noqa: PLC0415
-    from kvwatch.plan import command as plan_command  # noqa: PLC0415
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, complete for the command that is asked for.
 
+    The daemon need not carry what only the demo or the planner uses, so a command's module is imported when its name is called.
+    """
     parser = argparse.ArgumentParser(
         prog="kvwatch",
         description="Says what holds a vLLM server back: the KV cache, the compute side, or nothing; and what to do about it.",
     )
     parser.add_argument("--version", action="version", version=f"kvwatch {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run_command, record_command, replay_command, plan_command):
-        command.add_parser(subparsers)
+    asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        if name == asked_for:
+            import_module(module).add_parser(subparsers, summary)
+        else:
+            subparsers.add_parser(name, help=summary)
     return parser
 
 

@@ -41,6 +41,12 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 
+def silence() -> None:
+    """Log nothing, for commands that tell on the screen what a log would."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable(logging.CRITICAL)
+
+
 def _without_nan(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
     """NaN and infinities are no JSON."""
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in event.items()}

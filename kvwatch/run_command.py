@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from kvwatch.arguments import Subparsers
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments: a flag for every setting."""
-    parser = subparsers.add_parser("run", help="watch vLLM and serve what holds it back", description=(__doc__ or "").replace("``", ""))
+    parser = subparsers.add_parser("run", help=summary, description=(__doc__ or "").replace("``", ""))
     parser.set_defaults(run=partial(run, add_flags(parser)))
 
 

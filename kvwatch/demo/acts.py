@@ -55,9 +55,9 @@ _CALM: Final = Act(
 )
 _FULL: Final = Act(
     "Full, and fine",
-    "Twenty-one clients summarise documents. The cache is nearly full, and that is what it is for: nobody waits.",
+    "Nineteen clients summarise documents. The cache is nearly full, and that is what it is for: nobody waits.",
     100.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(21, _DOCUMENT, _SUMMARY)),
+    lambda simulation, _: simulation.set_load(ClosedLoop(19, _DOCUMENT, _SUMMARY)),
     frozenset({Cause.OK, Cause.KV_HIGH}),
 )
 _STORM: Final = Act(

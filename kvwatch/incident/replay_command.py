@@ -28,9 +28,9 @@ _LOOK_AHEAD: Final = 20
 _SLOWEST_GUESS: Final = 60.0
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments."""
-    parser = subparsers.add_parser("replay", help="the classifier over a recording", description=__doc__)
+    parser = subparsers.add_parser("replay", help=summary, description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a recording: .jsonl, .jsonl.gz or .jsonl.xz")
     parser.add_argument("--format", choices=("table", "jsonl"), default="table", help="default: %(default)s")
     parser.add_argument(

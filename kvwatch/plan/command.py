@@ -38,11 +38,11 @@ examples:
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: Subparsers, summary: str) -> None:
     """Add ``plan`` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="how many sequences a KV cache holds, and what to set",
+        help=summary,
         description="KV arithmetic and a recommended --max-num-seqs: from a model's config.json, a live server or a startup log.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

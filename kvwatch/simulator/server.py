@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -96,31 +97,31 @@ class SimulatorServer:
         self._ticker.join()
         self._close_front()
 
+    def change(self, what: Callable[[Simulation], None]) -> None:
+        """Do something to the simulation between two slices of its time."""
+        with self._lock:
+            what(self.simulation)
+            self._follow()
+
     def set_load(self, load: Load) -> None:
         """Change what clients ask."""
-        with self._lock:
-            self.simulation.set_load(load)
+        self.change(lambda simulation: simulation.set_load(load))
 
     def restart(self, config: ServerConfig | None = None, *, downtime: float = 20.0) -> None:
         """Restart the simulated server, with new flags if given; refused for `downtime` virtual seconds."""
-        with self._lock:
-            self.simulation.restart(config, downtime=downtime)
-            self._follow()
+        self.change(lambda simulation: simulation.restart(config, downtime=downtime))
 
     def freeze(self) -> None:
         """Stop the engines."""
-        with self._lock:
-            self.simulation.freeze()
+        self.change(lambda simulation: simulation.freeze())
 
     def thaw(self) -> None:
-        """Let the engines go on."""
-        with self._lock:
-            self.simulation.thaw()
+        """Let frozen engines go on."""
+        self.change(lambda simulation: simulation.thaw())
 
     def abort_clients(self) -> None:
         """All clients hang up."""
-        with self._lock:
-            self.simulation.abort_clients()
+        self.change(lambda simulation: simulation.abort_clients())
 
     def metrics(self) -> str:
         """The text of ``/metrics`` at this moment, whatever the faults; empty while the server is down."""

@@ -176,6 +176,11 @@ def test_step_budget(fields, expected):
     assert cause_of(step_budget, signals(every=windows, **fields)) == expected
 
 
+def test_steps_of_a_few_tokens_are_not_full():
+    small = queue(20.0) | usage(0.14) | {"steps": 1000.0, "step_tokens": 20_000.0}
+    assert cause_of(step_budget, signals(every=small, prefill_token_share=0.64, at_ceiling_share=0.1)) is None
+
+
 SATURATED = Saturation(running_then=40.0, tokens_per_second_then=5000.0, running_now=120.0, tokens_per_second_now=5100.0)
 
 
@@ -230,7 +235,9 @@ def test_idle_goes_before_what_the_windows_remember():
 
 
 def test_where_requests_come_in_waves_the_sequences_per_step_tell_that_the_slots_are_taken():
-    waves = signals(every=queue(15.0) | usage(0.7), running_ceiling=8.0, at_ceiling_share=0.2, sequences_per_step=7.9, prefill_token_share=0.6)
+    waves = signals(
+        every=queue(15.0) | usage(0.7), running_ceiling=8.0, at_ceiling_share=0.2, sequences_per_step=7.9, prefill_token_share=0.6
+    )
     assert find(waves, POLICY).cause is Cause.SEQUENCE_SLOTS
 
 

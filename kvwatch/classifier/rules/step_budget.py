@@ -11,6 +11,8 @@ from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
 
 _MOSTLY_PREFILL: Final = 0.5
+_SMALLEST_BUDGET: Final = 128.0
+"""Nobody runs vLLM with a smaller step (the default is 2048 and more): fewer tokens a step are not a full one."""
 _IN_MOST_STEPS: Final = 0.5
 _FEW: Final = 2.5
 """Prompts are taken one after the other; where many more seem to be under way, several API servers have counted each step."""
@@ -26,17 +28,28 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     share, queue = signals.prefill_token_share, signals.recent.queue
     if not is_sustained(signals) or queue is None or share is None or share < _MOSTLY_PREFILL:
         return None
+    tokens = _tokens_per_step(signals)
+    if tokens is not None and tokens < _SMALLEST_BUDGET:
+        return None
     if is_pinned(signals) and not _steps_are_full(signals):
         return None
     evidence = [f"{number(queue.mean)} requests waiting, the KV cache has room"]
-    if signals.fast.steps and signals.fast.step_tokens is not None:
-        evidence.append(f"{number(signals.fast.step_tokens / signals.fast.steps)} tokens a step, {percent(share)} of them prompt")
+    if tokens is not None:
+        evidence.append(f"{number(tokens)} tokens a step, {percent(share)} of them prompt")
     if signals.prompt_tokens_per_second is not None:
         evidence.append(f"prefill stands at {number(signals.prompt_tokens_per_second)} tokens/s")
     return Finding(State.COMPUTE_BOUND, Cause.STEP_BUDGET, tuple(evidence))
 
 
+def _tokens_per_step(signals: Signals) -> float | None:
+    """Tokens computed in a mean step; prompts count as a whole in the step of their first token, so only the mean means anything."""
+    if not signals.fast.steps or signals.fast.step_tokens is None:
+        return None
+    return signals.fast.step_tokens / signals.fast.steps
+
+
 def _steps_are_full(signals: Signals) -> bool:
-    if signals.step_token_budget is not None and signals.fast.steps and signals.fast.step_tokens is not None:
-        return signals.fast.step_tokens / signals.fast.steps >= _FULL_STEP * signals.step_token_budget
+    tokens = _tokens_per_step(signals)
+    if signals.step_token_budget is not None and tokens is not None:
+        return tokens >= _FULL_STEP * signals.step_token_budget
     return signals.sequences_prefilling is not None and _IN_MOST_STEPS <= signals.sequences_prefilling <= _FEW
