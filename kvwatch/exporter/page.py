@@ -36,7 +36,6 @@ _STYLE: Final = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
 _SCRIPT: Final = (_TEMPLATES / "refresh.js").read_text(encoding="utf-8")
 _FASTEST_REFRESH: Final = 2.0
 _SLOWEST_REFRESH: Final = 30.0
-_SHOWN_CHARACTERS: Final = 120
 _TAB_COLOURS: Final = {State.HEALTHY: "#1a7f45", State.KV_BOUND: "#c22f2f", State.COMPUTE_BOUND: "#9a5b00", State.UNKNOWN: "#5b6470"}
 
 
@@ -146,6 +145,8 @@ def _worst(rows: Sequence[Row]) -> State:
     return next((state for state in wording.SEVERITY_ORDER if state in present), State.UNKNOWN)
 
 
-def _short(text: str) -> str:
-    """A name a person can take in; the full one is in the title."""
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+def _short(text: str, most: int) -> str:
+    """A name a person can take in, at most so many characters: its beginning and its end, which in a path tell more than the middle."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
