@@ -95,15 +95,17 @@ class StatusPage:
         sort, chosen = asked.get("sort", ["state"])[-1], asked.get("engine", [""])[-1]
         moment = Moment(self._clock)
         views = self._views()
+        timeline = charts.Timeline.since(self._history.oldest(), moment.monotonic)
         rows = ordered(tuple(rows_of(views, moment.monotonic)), sort)
         selected = [row for row in rows if row.id == chosen] if chosen else rows
-        detailed = [self._details(row, moment) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
+        detailed = [self._details(row, timeline) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
         html = self._template.render(
             now=moment,
             generated=rfc3339(moment.unix),
             rows=rows,
-            bands={row.id: self._band(row, moment) for row in selected},
+            bands={row.id: self._band(row, timeline) for row in selected},
             details=detailed,
+            timeline=timeline,
             chosen=chosen,
             sort=sort,
             counts=Counter(row.verdict.state for row in rows),
@@ -115,15 +117,15 @@ class StatusPage:
         status = "404 Not Found" if chosen and not selected else "200 OK"
         return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
 
-    def _details(self, row: Row, moment: Moment) -> Details:
+    def _details(self, row: Row, timeline: charts.Timeline) -> Details:
         engine = row.verdict.engine
         points = () if engine is None else self._history.points(row.view.name, engine)
-        return details(row, points, now=moment.monotonic, storm_ratio=self._storm_ratio)
+        return details(row, points, timeline, storm_ratio=self._storm_ratio)
 
-    def _band(self, row: Row, moment: Moment) -> tuple[charts.Stretch, ...]:
+    def _band(self, row: Row, timeline: charts.Timeline) -> tuple[charts.Stretch, ...]:
         engine = row.verdict.engine
         states = () if engine is None else self._history.states(row.view.name, engine)
-        return charts.state_band(states, now=moment.monotonic, interval=row.view.interval)
+        return charts.state_band(states, timeline, interval=row.view.interval)
 
     @staticmethod
     def _refresh(views: Sequence[TargetView]) -> float:
