@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvwatch.exporter.blind_spots import BlindSpot, blind_spots
-from kvwatch.exporter.charts import Chart, charts
+from kvwatch.exporter.charts import Chart, Timeline, charts
 from kvwatch.exporter.history import Point
 from kvwatch.exporter.overview import Row
 from kvwatch.exporter.wording import ABSENT, duration, number, percent, seconds
@@ -36,8 +36,8 @@ class Details:
     blind_spots: tuple[BlindSpot, ...]
 
 
-def details(row: Row, points: tuple[Point, ...], *, now: float, storm_ratio: float) -> Details:
-    """The details of an engine at monotonic time ``now``."""
+def details(row: Row, points: tuple[Point, ...], timeline: Timeline, *, storm_ratio: float) -> Details:
+    """The details of an engine, its plots over the time of the page."""
     signals = row.assessment.signals
     return Details(
         row=row,
@@ -46,7 +46,7 @@ def details(row: Row, points: tuple[Point, ...], *, now: float, storm_ratio: flo
         advice=row.assessment.advice,
         five_lines=_five_lines(signals),
         capacity=() if signals is None else _capacity(signals),
-        charts=charts(points, now=now, interval=row.view.interval, storm_ratio=storm_ratio),
+        charts=charts(points, timeline, interval=row.view.interval, storm_ratio=storm_ratio),
         blind_spots=tuple(blind_spots(row.view, row.assessment)),
     )
 
@@ -69,7 +69,8 @@ def _five_lines(signals: Signals | None) -> tuple[Fact, ...]:
 
 
 def _evictions(slow: Window, fast: Window) -> str:
-    return f"{number(slow.preemptions)} evictions in {duration(slow.seconds)}; {percent(fast.preemption_ratio)} in {duration(fast.seconds)}"
+    slow_for, fast_for = duration(round(slow.seconds)), duration(round(fast.seconds))
+    return f"{number(slow.preemptions)} evictions in {slow_for}; {percent(fast.preemption_ratio)} in {fast_for}"
 
 
 def _latency(name: str, quantiles: Quantiles | None, shown: str) -> Fact:

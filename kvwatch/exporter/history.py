@@ -1,8 +1,9 @@
 """The last half hour of every engine, for the sparklines of the status page.
 
-Bounded by construction: an engine has at most `POINTS` points of `SLOT_SECONDS` each in packed arrays, about 10 KiB with
-all overheads; polls closer together than a slot are merged into one point. Nothing is interpolated: a poll without numbers
-leaves a point without numbers, and polls that never came leave no point at all.
+Bounded by construction: an engine has at most `POINTS` points in packed arrays, about 12 KiB with all overheads. A young
+history is fine-grained, a second to the point; whenever it is full, neighbours are merged, until half an hour fits at
+`COARSEST_SECONDS` to the point. Nothing is interpolated: a poll without numbers leaves a point without numbers, polls that
+never came leave no point at all, and points are not merged across the time nobody watched.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Final
 from kvwatch.model import EngineId, GaugeStats, Signals, State, TargetView
 
 SPAN_SECONDS: Final = 1800.0
-SLOT_SECONDS: Final = 10.0
-POINTS: Final = int(SPAN_SECONDS / SLOT_SECONDS)
+FINEST_SECONDS: Final = 1.0
+COARSEST_SECONDS: Final = 8.0
+POINTS: Final = int(SPAN_SECONDS / COARSEST_SECONDS) + 1
 _VANISHED_KEPT: Final = 8
 """Engines of a target that are gone and may come back; the one gone longest is dropped first."""
 _STATES: Final = tuple(State)
@@ -26,7 +28,7 @@ _STATES: Final = tuple(State)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One slot of an engine's history; numbers are ``None`` where the polls brought none."""
+    """A few seconds of an engine's history; numbers are ``None`` where the polls brought none."""
 
     at: float
     """Monotonic time of the first poll in it."""
@@ -67,21 +69,22 @@ _COLUMNS: Final[tuple[tuple[Callable[[Signals], float | None], Callable[[float, 
 class Track:
     """The points of one engine, packed: an absent number is NaN in here and ``None`` outside."""
 
-    __slots__ = ("_at", "_columns", "_merged", "_states", "last_at")
+    __slots__ = ("_at", "_columns", "_grain", "_merged", "_states", "last_at")
 
     def __init__(self) -> None:
         self._at = array("d")
         self._states = array("B")
         self._columns = tuple(array("f") for _ in _COLUMNS)
+        self._grain = FINEST_SECONDS
         self._merged = 0
         self.last_at = -math.inf
 
     def add(self, at: float, state: State, signals: Signals | None) -> None:
-        """Add a poll: part of the last point while that is younger than a slot, else a point of its own. A poll seen before is ignored."""
+        """Add a poll: part of the last point while that is younger than the grain, else a point of its own. One seen before is ignored."""
         if at <= self.last_at:
             return
         self.last_at = at
-        if not self._at or at - self._at[-1] >= SLOT_SECONDS:
+        if not self._at or at - self._at[-1] >= self._grain:
             self._open(at)
         self._merged += 1
         self._states[-1] = _STATES.index(state)
@@ -96,10 +99,39 @@ class Track:
         self._states.append(0)
         for column in self._columns:
             column.append(math.nan)
+        while self._at[0] < at - SPAN_SECONDS:
+            self._drop(0)
+        if len(self._at) > POINTS:
+            self._coarsen()
+
+    def _drop(self, index: int) -> None:
         packed: tuple[array[float] | array[int], ...] = (self._at, self._states, *self._columns)
-        while len(self._at) > POINTS or self._at[0] < at - SPAN_SECONDS:
-            for numbers in packed:
-                numbers.pop(0)
+        for numbers in packed:
+            numbers.pop(index)
+
+    def _coarsen(self) -> None:
+        """Double the grain and merge what now belongs together, but never the point that is still open, or the oldest go."""
+        if self._grain >= COARSEST_SECONDS:
+            self._drop(0)
+            return
+        self._grain *= 2
+        index = 0
+        while index + 2 < len(self._at):
+            if self._at[index + 1] - self._at[index] < self._grain:
+                self._merge_into(index)
+            index += 1
+
+    def _merge_into(self, index: int) -> None:
+        for column, (_, merge) in zip(self._columns, _COLUMNS, strict=True):
+            number, following = column[index], column[index + 1]
+            column[index] = following if math.isnan(number) else number if math.isnan(following) else merge(number, following, 2)
+        self._states[index] = self._states[index + 1]
+        self._drop(index + 1)
+
+    @property
+    def begun(self) -> float | None:
+        """When its oldest point began."""
+        return self._at[0] if self._at else None
 
     def points(self) -> Iterator[Point]:
         """The points, oldest first."""
@@ -140,6 +172,12 @@ class History:
         """Drop a target that is not watched any more."""
         with self._lock:
             self._tracks.pop(target, None)
+
+    def oldest(self) -> float | None:
+        """When the oldest point of all began; ``None`` while there is none."""
+        with self._lock:
+            begun = [track.begun for tracks in self._tracks.values() for track in tracks.values() if track.begun is not None]
+        return min(begun, default=None)
 
     def points(self, target: str, engine: EngineId) -> tuple[Point, ...]:
         """The points of an engine, oldest first; empty for one nobody knows."""

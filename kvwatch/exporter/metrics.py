@@ -25,7 +25,7 @@ from kvwatch.exporter.catalogue import (
     Family,
     label_value,
 )
-from kvwatch.exporter.freshness import as_of, is_up
+from kvwatch.exporter.freshness import as_of, is_stale, is_up
 from kvwatch.model import Alert, Assessment, Cause, Change, EngineId, Signals, State, TargetView
 
 Labels = dict[str, str]
@@ -97,7 +97,8 @@ def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
     shown = as_of(view, now)
     for signal, name in sorted(shown.sources.items()):
         yield catalogue.SIGNAL_SOURCE, {**target, "signal": label_value(signal), "name": label_value(name)}, 1.0
-    yield from _alert_samples((TARGET_DOWN,), shown.alerts, target)
+    if not is_stale(view, now):
+        yield from _alert_samples((TARGET_DOWN,), shown.alerts, target)
     for assessment in shown.assessments:
         yield from _engine_samples(assessment, target)
 

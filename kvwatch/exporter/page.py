@@ -36,7 +36,6 @@ _STYLE: Final = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
 _SCRIPT: Final = (_TEMPLATES / "refresh.js").read_text(encoding="utf-8")
 _FASTEST_REFRESH: Final = 2.0
 _SLOWEST_REFRESH: Final = 30.0
-_SHOWN_CHARACTERS: Final = 120
 _TAB_COLOURS: Final = {State.HEALTHY: "#1a7f45", State.KV_BOUND: "#c22f2f", State.COMPUTE_BOUND: "#9a5b00", State.UNKNOWN: "#5b6470"}
 
 
@@ -96,15 +95,17 @@ class StatusPage:
         sort, chosen = asked.get("sort", ["state"])[-1], asked.get("engine", [""])[-1]
         moment = Moment(self._clock)
         views = self._views()
+        timeline = charts.Timeline.since(self._history.oldest(), moment.monotonic)
         rows = ordered(tuple(rows_of(views, moment.monotonic)), sort)
         selected = [row for row in rows if row.id == chosen] if chosen else rows
-        detailed = [self._details(row, moment) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
+        detailed = [self._details(row, timeline) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
         html = self._template.render(
             now=moment,
             generated=rfc3339(moment.unix),
             rows=rows,
-            bands={row.id: self._band(row, moment) for row in selected},
+            bands={row.id: self._band(row, timeline) for row in selected},
             details=detailed,
+            timeline=timeline,
             chosen=chosen,
             sort=sort,
             counts=Counter(row.verdict.state for row in rows),
@@ -116,15 +117,15 @@ class StatusPage:
         status = "404 Not Found" if chosen and not selected else "200 OK"
         return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
 
-    def _details(self, row: Row, moment: Moment) -> Details:
+    def _details(self, row: Row, timeline: charts.Timeline) -> Details:
         engine = row.verdict.engine
         points = () if engine is None else self._history.points(row.view.name, engine)
-        return details(row, points, now=moment.monotonic, storm_ratio=self._storm_ratio)
+        return details(row, points, timeline, storm_ratio=self._storm_ratio)
 
-    def _band(self, row: Row, moment: Moment) -> tuple[charts.Stretch, ...]:
+    def _band(self, row: Row, timeline: charts.Timeline) -> tuple[charts.Stretch, ...]:
         engine = row.verdict.engine
         states = () if engine is None else self._history.states(row.view.name, engine)
-        return charts.state_band(states, now=moment.monotonic, interval=row.view.interval)
+        return charts.state_band(states, timeline, interval=row.view.interval)
 
     @staticmethod
     def _refresh(views: Sequence[TargetView]) -> float:
@@ -146,6 +147,8 @@ def _worst(rows: Sequence[Row]) -> State:
     return next((state for state in wording.SEVERITY_ORDER if state in present), State.UNKNOWN)
 
 
-def _short(text: str) -> str:
-    """A name a person can take in; the full one is in the title."""
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+def _short(text: str, most: int) -> str:
+    """A name a person can take in, at most so many characters: its beginning and its end, which in a path tell more than the middle."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"

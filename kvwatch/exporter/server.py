@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 WORKERS: Final = 8
 REQUEST_SECONDS: Final = 10.0
 """How long one request may take from its first byte to the last byte of the answer."""
+SWEEP_SECONDS: Final = 1.0
+"""How exactly that is kept. One thread that looks now and then is cheaper than a timer for each request."""
 IDLE_SECONDS: Final = 10
 """How long a connection may stay open without a request."""
 _BACKLOG: Final = 128
@@ -50,18 +52,14 @@ class _Connection(HTTPConnection):
     waited = False
     """Whether it has been in the selector, that is whether its client has sent something."""
     shaken = False
+    sweeps = 0
+    """How often the server has found it busy with its present request."""
     server: _Server
 
     def communicate(self) -> bool:
         """Serve one request; true if the connection may be kept."""
-        deadline = threading.Timer(REQUEST_SECONDS, self.give_up)
-        deadline.daemon = True
-        deadline.start()
         with self.server.busy(self):
-            try:
-                return self._shake_hands() and bool(super().communicate())  # type: ignore[no-untyped-call]  # cheroot's stubs lack it
-            finally:
-                deadline.cancel()
+            return self._shake_hands() and bool(super().communicate())  # type: ignore[no-untyped-call]  # cheroot's stubs lack it
 
     def _shake_hands(self) -> bool:
         """The TLS handshake, once; false for a client that does not get through it, who cannot be told so either."""
@@ -115,10 +113,12 @@ class _Server(CherootServer):
         )
         self._busy: set[_Connection] = set()
         self._changed = threading.Condition()
+        self._draining = threading.Event()
 
     @contextlib.contextmanager
     def busy(self, connection: _Connection) -> Iterator[None]:
         """Note that a worker is busy with the connection."""
+        connection.sweeps = 0
         with self._changed:
             self._busy.add(connection)
         try:
@@ -128,8 +128,18 @@ class _Server(CherootServer):
                 self._busy.remove(connection)
                 self._changed.notify_all()
 
+    def sweep(self) -> None:
+        """Until `drain`: every `SWEEP_SECONDS`, end the requests that have been found busy too often."""
+        while not self._draining.wait(SWEEP_SECONDS):
+            with self._changed:
+                for connection in self._busy:
+                    connection.sweeps += 1
+                    if connection.sweeps * SWEEP_SECONDS > REQUEST_SECONDS:
+                        connection.give_up()
+
     def drain(self) -> None:
         """Wait a moment for the running requests, then cut off what is left of them."""
+        self._draining.set()
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, timeout=_DRAIN_SECONDS)
             for connection in self._busy:
@@ -165,14 +175,19 @@ class Server:
         host, self.port = server.bind_addr[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
         self.url = f"{scheme}://{shown}:{self.port}"
-        self._thread = threading.Thread(target=server.serve, name="http", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=server.serve, name="http", daemon=True),
+            threading.Thread(target=server.sweep, name="http-sweep", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Stop listening and give the port back; running requests get a moment to end."""
         self._server.drain()
         self._server.stop()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
 
 def serve(app: WSGIApplication, *, host: str, port: int, cert_file: Path | None = None, key_file: Path | None = None) -> Server:

@@ -115,9 +115,14 @@ def drip(sock, request):
         time.sleep(0.05)
 
 
-def test_a_client_that_drips_is_cut_off_in_the_middle_of_its_request(running, monkeypatch):
-    """Each byte comes in time, the request as a whole does not; per-byte timeouts alone would wait for ever."""
+@pytest.fixture
+def impatient(monkeypatch):
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr(server_module, "SWEEP_SECONDS", 0.1)
+
+
+def test_a_client_that_drips_is_cut_off_in_the_middle_of_its_request(impatient, running):
+    """Each byte comes in time, the request as a whole does not; per-byte timeouts alone would wait for ever."""
     _, connect = running
     with closing(connect()) as connection:
         connection.connect()

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.exporter.charts import HEIGHT, Stretch, band_summary, charts, gap_after, nice_top, path, state_band
+from kvwatch.exporter.charts import HEIGHT, Stretch, Timeline, band_summary, charts, gap_after, nice_top, path, state_band
 from kvwatch.exporter.history import SPAN_SECONDS, Point
 from kvwatch.model import State
 
 NOW = 10_000.0
 START = NOW - SPAN_SECONDS
+HALF_AN_HOUR = Timeline(NOW, SPAN_SECONDS)
 
 
 def drawn(*samples: tuple[float, float | None], gap: float = 25.0, top: float = 1.0) -> str:
-    return path([(START + at, value) for at, value in samples], start=START, gap=gap, top=top)
+    return path([(START + at, value) for at, value in samples], HALF_AN_HOUR, gap=gap, top=top)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,28 @@ def test_an_axis_ends_at_the_next_round_number(highest, least, top):
 
 
 def test_three_missed_polls_are_a_gap():
-    assert gap_after(5.0) == 25.0
+    assert gap_after(5.0) == 23.0
+
+
+@pytest.mark.parametrize(
+    ("age", "span", "ticks"),
+    [
+        pytest.param(None, 120.0, ("2 min ago", "1", "now"), id="nothing yet"),
+        pytest.param(60.0, 120.0, ("2 min ago", "1", "now"), id="a minute"),
+        pytest.param(121.0, 300.0, ("5 min ago", "2.5", "now"), id="two minutes"),
+        pytest.param(1800.0, 1800.0, ("30 min ago", "15", "now"), id="half an hour"),
+        pytest.param(1805.0, 1800.0, ("30 min ago", "15", "now"), id="a little more"),
+    ],
+)
+def test_the_time_axis_is_no_longer_than_the_history(age, span, ticks):
+    timeline = Timeline.since(None if age is None else NOW - age, NOW)
+    assert (timeline.span, timeline.ticks) == (span, ticks)
+    assert timeline.x(NOW) == 360.0
+    assert timeline.x(NOW - span) == 0.0
 
 
 def band(*states: tuple[float, State]) -> tuple[Stretch, ...]:
-    return state_band([(START + at, state) for at, state in states], now=NOW, interval=5.0)
+    return state_band([(START + at, state) for at, state in states], HALF_AN_HOUR, interval=5.0)
 
 
 def test_equal_states_in_a_row_are_one_stretch():
@@ -63,19 +81,19 @@ def test_equal_states_in_a_row_are_one_stretch():
 
 def test_time_nobody_watched_is_left_out_of_the_band():
     assert band((0.0, State.HEALTHY), (900.0, State.HEALTHY)) == (
-        Stretch(State.HEALTHY, pytest.approx(0.0), pytest.approx(2.0)),
-        Stretch(State.HEALTHY, pytest.approx(180.0), pytest.approx(2.0)),
+        Stretch(State.HEALTHY, pytest.approx(0.0), pytest.approx(1.0)),
+        Stretch(State.HEALTHY, pytest.approx(180.0), pytest.approx(1.0)),
     )
 
 
 def test_a_band_without_points_is_empty():
     assert band() == ()
-    assert band_summary(()) == "State over the last 30 minutes: not watched yet"
+    assert band_summary((), HALF_AN_HOUR) == "State over the last 30 minutes: not watched yet"
 
 
 def test_the_band_is_told_in_minutes():
     assert (
-        band_summary((Stretch(State.HEALTHY, 0.0, 240.0), Stretch(State.KV_BOUND, 240.0, 120.0)))
+        band_summary((Stretch(State.HEALTHY, 0.0, 240.0), Stretch(State.KV_BOUND, 240.0, 120.0)), HALF_AN_HOUR)
         == "State over the last 30 minutes: Healthy 20 min, KV-bound 10 min"
     )
 
@@ -89,7 +107,7 @@ def point(at: float, **numbers: float | None) -> Point:
 
 
 def test_the_plots_carry_axis_values_latest_numbers_and_words():
-    kv, requests, ratio, tokens = charts([point(NOW - 10.0), point(NOW, waiting=12.0)], now=NOW, interval=5.0, storm_ratio=0.10)
+    kv, requests, ratio, tokens = charts([point(NOW - 10.0), point(NOW, waiting=12.0)], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
     assert (kv.top, kv.middle, kv.bottom) == ("100 %", "50 %", "0")
     assert [(line.name, line.latest) for line in kv.lines] == [
         ("mean", "50\N{NARROW NO-BREAK SPACE}%"),
@@ -103,17 +121,17 @@ def test_the_plots_carry_axis_values_latest_numbers_and_words():
 
 
 def test_the_limit_line_sinks_as_the_storm_grows():
-    *_, ratio, _ = charts([point(NOW, preemption_ratio=0.41)], now=NOW, interval=5.0, storm_ratio=0.10)
+    *_, ratio, _ = charts([point(NOW, preemption_ratio=0.41)], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
     assert ratio.top == "50\N{NARROW NO-BREAK SPACE}%"
     assert ratio.limit == pytest.approx(HEIGHT * 0.8)
 
 
 def test_plots_without_points_have_axes_and_say_so():
-    kv, *_ = charts([], now=NOW, interval=5.0, storm_ratio=0.10)
+    kv, *_ = charts([], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
     assert [line.path for line in kv.lines] == ["", ""]
     assert kv.summary == "KV cache usage over the last 30 minutes: mean –; peak –"  # noqa: RUF001 - the dash is what the page shows
 
 
 def test_the_latest_number_is_absent_when_the_last_poll_brought_none():
-    kv, *_ = charts([point(NOW - 10.0), point(NOW, kv_mean=None)], now=NOW, interval=5.0, storm_ratio=0.10)
+    kv, *_ = charts([point(NOW - 10.0), point(NOW, kv_mean=None)], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
     assert kv.lines[0].latest == "–"  # noqa: RUF001 - the dash is what the page shows

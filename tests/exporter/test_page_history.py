@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from exporter_views import SIGNALS, STORMING, UNPOLLED, VIEW, failed
 
-from kvwatch.exporter.history import POINTS, SLOT_SECONDS, SPAN_SECONDS, History, Track
+from kvwatch.exporter.history import POINTS, SPAN_SECONDS, History, Track
 from kvwatch.model import EngineId, GaugeStats, State
 
 ENGINE = STORMING.verdict.engine
@@ -34,20 +34,59 @@ def test_a_poll_becomes_a_point():
     assert point.preemption_ratio == pytest.approx(0.4)
 
 
-def test_polls_of_one_slot_become_one_point_of_their_means_and_peaks():
+def test_polls_within_a_second_become_one_point_of_their_means_and_peaks():
     track = Track()
     track.add(100.0, State.HEALTHY, replace(usage(0.5, 0.75), running=2.0))
-    track.add(104.0, State.HEALTHY, replace(usage(0.25, 0.5), running=4.0))
-    track.add(108.0, State.KV_BOUND, replace(usage(0.0, 1.0), running=9.0))
+    track.add(100.4, State.HEALTHY, replace(usage(0.25, 0.5), running=4.0))
+    track.add(100.8, State.KV_BOUND, replace(usage(0.0, 1.0), running=9.0))
     (point,) = track.points()
     assert (point.at, point.kv_mean, point.kv_peak, point.running, point.state) == (100.0, 0.25, 1.0, 5.0, State.KV_BOUND)
 
 
-def test_a_slot_later_a_new_point_begins():
+def test_a_second_later_a_new_point_begins():
     track = Track()
     track.add(100.0, State.HEALTHY, SIGNALS)
-    track.add(100.0 + SLOT_SECONDS, State.HEALTHY, SIGNALS)
-    assert [point.at for point in track.points()] == [100.0, 110.0]
+    track.add(101.0, State.HEALTHY, SIGNALS)
+    assert [point.at for point in track.points()] == [100.0, 101.0]
+
+
+def filled(polls, *, every=1.0):
+    track = Track()
+    for poll in range(polls):
+        track.add(poll * every, State.HEALTHY, replace(usage(poll % 2, poll % 2), running=float(poll)))
+    return track
+
+
+def test_a_full_history_merges_neighbours_and_doubles_its_grain():
+    points = list(filled(POINTS + 1).points())
+    assert [point.at for point in points[:3]] == [0.0, 2.0, 4.0]
+    assert (points[0].kv_mean, points[0].kv_peak, points[0].running) == (0.5, 1.0, 0.5)
+    assert [point.at for point in points[-2:]] == [POINTS - 2, POINTS], "the open point stands alone"
+    assert len(points) == POINTS // 2 + 1
+
+
+def test_points_are_not_merged_across_time_nobody_watched():
+    track = Track()
+    for poll in range(POINTS + 1):
+        track.add(poll * 2.0 + (500.0 if poll > 100 else 0.0), State.HEALTHY, SIGNALS)
+    ats = [point.at for point in track.points()]
+    assert 200.0 in ats
+    assert 702.0 in ats
+
+
+def test_a_point_without_numbers_merges_to_the_numbers_of_its_neighbour():
+    track = Track()
+    for poll in range(POINTS + 1):
+        track.add(float(poll), State.HEALTHY, None if poll % 2 else replace(SIGNALS, running=7.0))
+    assert {point.running for point in track.points()} == {7.0}
+
+
+@pytest.mark.parametrize(("every", "grain"), [(0.5, 8.0), (1.0, 8.0), (5.0, 10.0), (15.0, 15.0)])
+def test_half_an_hour_fits_and_stays_bounded_whatever_the_interval(every, grain):
+    points = list(filled(int(4000 / every), every=every).points())
+    assert len(points) <= POINTS == 226
+    assert points[-1].at - points[0].at >= SPAN_SECONDS - 2 * grain
+    assert points[0].at >= points[-1].at - SPAN_SECONDS
 
 
 def test_a_failed_poll_is_a_point_without_numbers():
@@ -72,13 +111,12 @@ def test_a_view_published_twice_counts_once():
     assert [point.running for point in track.points()] == [2.0]
 
 
-def test_only_the_last_half_hour_is_kept():
-    track = Track()
-    for second in range(0, 4000, 5):
-        track.add(float(second), State.HEALTHY, SIGNALS)
-    ats = [point.at for point in track.points()]
-    assert len(ats) == POINTS == 180
-    assert ats[0] >= 3995.0 - SPAN_SECONDS
+def test_the_oldest_point_of_all_is_known():
+    history = History()
+    assert history.oldest() is None
+    history.record(view_at(100.0))
+    history.record(view_at(50.0, target="vllm-1"))
+    assert history.oldest() == 50.0
 
 
 def test_a_target_never_polled_leaves_nothing():
@@ -126,7 +164,7 @@ def test_a_full_engine_costs_less_than_sixteen_kibibytes():
     history = History()
     tracemalloc.start()
     try:
-        for second in range(0, 2000, 5):
+        for second in range(0, 2000, 2):
             for number in range(engines):
                 history.record(view_at(float(second), target=f"vllm-{number}"))
         used, _ = tracemalloc.get_traced_memory()

@@ -193,6 +193,13 @@ def test_hostile_names_are_text_and_nothing_else(name):
     assert "49" not in re.findall(r"(?<!\d)\d+(?!\d)", reader.text)
 
 
+def test_a_long_name_keeps_its_beginning_and_its_end_and_is_whole_in_the_title():
+    name = "/models/" + "deep/" * 40 + "demo-8b-awq"
+    reader = read(called(name))
+    assert name in [attributes["title"] for tag, attributes in reader.tags if tag == "bdi"]
+    assert f"{name[:60]}…{name[-59:]} engine" in reader.text
+
+
 def test_a_query_is_never_echoed_as_markup():
     body = render(*MANY, query="sort=%22%3E%3Cscript%3E&engine=%3Cscript%3E").body
     assert body.count(b"<script>") == 1

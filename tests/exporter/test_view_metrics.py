@@ -117,7 +117,6 @@ OWN = {
     "kvwatch_target_up",
     "kvwatch_last_successful_scrape_timestamp_seconds",
     "kvwatch_target_scrape_duration_seconds",
-    "kvwatch_alert_active",
     "kvwatch_collect_faults_total",
 }
 """What is known without evidence from the target."""
@@ -149,10 +148,11 @@ class TestStaleness:
     def test_an_alert_of_a_stale_engine_is_neither_firing_nor_quiet(self):
         registry = registry_of(VIEW, clock=StillClock(now=NOW + 60.0))
         assert value(registry, "kvwatch_alert_active", **ENGINE, alert="PreemptionStorm", severity="critical") is None
+        assert value(registry, "kvwatch_alert_active", target="vllm-0", alert="TargetDown", severity="warning") is None
 
     def test_a_failed_poll_that_is_fresh_takes_the_numbers_away_and_keeps_its_cause(self):
         registry = registry_of(failed())
-        assert series_names(registry) == OWN | {"kvwatch_signal_source_info"}
+        assert series_names(registry) == OWN | {"kvwatch_signal_source_info", "kvwatch_alert_active"}
         assert value(registry, "kvwatch_target_up", target="vllm-0") == 0.0
         assert value(registry, "kvwatch_cause", **ENGINE, cause="unreachable") == 1.0
         assert value(registry, "kvwatch_alert_active", **ENGINE, alert="PreemptionStorm", severity="critical") == 0.0
