@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from e2e_stack import CLOCK, Stack
+from e2e_stack import CLOCK, Stack, get
 
 ROADS = ("prometheus", "push")
 
@@ -21,15 +21,20 @@ class Legs:
     def look(self) -> None:
         """Note what has been reached by now."""
         storm = f'alert="PreemptionStorm",target="{self.target}"'
-        rule = f'ALERTS{{alertname="KVWatchPreemptionStorm",alertstate="firing",target="{self.target}"}}'
         self._note("kvwatch", lambda: self.stack.kvwatch_fires(self.target, "PreemptionStorm"))
         self._note("scrape", lambda: bool(self.stack.query(f"kvwatch_alert_active{{{storm}}} == 1")))
-        self._note("rule", lambda: bool(self.stack.query(rule)))
+        self._note("rule", self._rule_fires)
         for road in ROADS:
             for status in ("firing", "resolved"):
                 arrived = self.stack.webhook.of(road, "pager", target=self.target, status=status)
                 if arrived:
                     self.seen.setdefault(f"{status} by {road}", arrived[0][0])
+
+    def _rule_fires(self) -> bool:
+        """By the API of the rule manager: the series ALERTS is written only from Prometheus' second evaluation on."""
+        wanted = ("KVWatchPreemptionStorm", self.target)
+        alerts = get(f"{self.stack.prometheus_url}/api/v1/alerts")["data"]["alerts"]
+        return any((one["labels"]["alertname"], one["labels"].get("target")) == wanted and one["state"] == "firing" for one in alerts)
 
     def _note(self, place: str, reached: Callable[[], bool]) -> None:
         if place not in self.seen and reached():

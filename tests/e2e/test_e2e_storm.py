@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -89,6 +88,5 @@ def test_kvwatch_counts_its_posts_and_none_has_failed(stack: Stack) -> None:
         return sum(float(sample["value"][1]) for sample in stack.query(name))
 
     wait_for("a scrape after the posts", lambda: total("kvwatch_alertmanager_notifications_total") >= 1, 30)
-    assert total("kvwatch_alertmanager_notifications_failed_total") == 0
-    assert [sample["metric"]["alertmanager"] for sample in stack.query("kvwatch_alertmanager_notifications_failed_total")] != []
-    assert Path(stack.kvwatch.log_path).read_text().count('"level": "error"') == 0
+    failed = stack.query("kvwatch_alertmanager_notifications_failed_total")
+    assert [sample["value"][1] for sample in failed] == ["0"]
