@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pydantic import ValidationError
 
-from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager import AlertmanagerPush
 from kvwatch.exporter.alertmanager_client import Outcome, Post
 from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
@@ -328,8 +328,8 @@ def test_a_wall_clock_set_back_moves_no_start_and_makes_no_end_before_it() -> No
     ],
 )
 def test_settings_every_alertmanager_would_refuse_are_refused_at_once(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Bench(**settings)
+    with pytest.raises(ValidationError, match=message):
+        AlertmanagerSettings(**settings)
 
 
 def test_threads_send_by_themselves_and_stop() -> None:
