@@ -1,5 +1,7 @@
 """Direct push to Alertmanager, for hosts without Prometheus. Where there is a Prometheus, its rules are the better road.
 
+One road or the other: Prometheus' alerts carry its own labels (job, instance), so an Alertmanager told by both pages twice.
+
 A poll only leaves its view here and goes on; every Alertmanager has a thread of its own, so one that hangs delays neither the
 polls nor the other replicas.
 """
@@ -69,6 +71,8 @@ class AlertmanagerPush:
 
     def publish(self, view: TargetView) -> None:
         """Take in the latest word on a target; to be called after each of its polls, from any thread. Never blocks on a network."""
+        if not self.replicas:
+            return
         with self._lock:
             self._ledger.update(view, monotonic=self._clock.monotonic(), unix=self._clock.unix())
         self._wake()

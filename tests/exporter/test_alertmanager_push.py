@@ -280,6 +280,17 @@ def test_a_target_watched_no_more_is_resolved() -> None:
     assert at(alert["endsAt"]) == 1007.0
 
 
+def test_targets_that_come_and_go_leave_nothing_behind() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.poll(storm(since=1000.0), target=f"pod-{number}")
+        bench.push.forget(f"pod-{number}")
+    bench.step()
+    bench.clock.now = 2000.0
+    bench.step()
+    assert bench.push._ledger._by_target == {}
+
+
 def test_targets_and_engines_are_told_apart() -> None:
     bench = Bench()
     bench.poll(storm(since=1000.0), target="a")
