@@ -48,7 +48,7 @@ def running(require_tool: Callable[[str], Path], folder: Path, *phases: Phase) -
 def tell(capsys: pytest.CaptureFixture[str], what: str, **legs: Any) -> None:
     """Print a measurement past pytest's capture."""
     with capsys.disabled():
-        sys.stdout.write(f"\n{what}: " + "; ".join(f"{name} {value}" for name, value in legs.items()) + "\n")
+        sys.stderr.write(f"\n{what}: " + "; ".join(f"{name} {value}" for name, value in legs.items()) + "\n")
 
 
 def still(stack: Stack, seconds: float) -> None:
