@@ -5,13 +5,16 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test lint bench tools generated image-test requirements clean
+.PHONY: demo test e2e-long lint bench tools generated image-test requirements clean
 
 demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and recovers: a terminal and a status page
 	$(BIN)/kvwatch demo
 
 test: $(DEV) tools ## Every test
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+e2e-long: $(DEV) tools ## Storms after busy minutes, through dead Alertmanagers and restarts, on real binaries (17 minutes)
+	$(BIN)/python -m pytest tests/e2e/long_storms.py -n 3 -s
 
 lint: $(DEV) ## Style, types, architecture
 	$(BIN)/ruff format --check .

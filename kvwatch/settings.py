@@ -5,6 +5,7 @@ Unknown keys are errors, durations are written as Prometheus writes them, and al
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -161,7 +162,7 @@ class AlertmanagerSettings(Section):
     external_url: str | None = None
     """Where a person reaches kvwatch's page; becomes generatorURL."""
     timeout: PositiveDuration = 10.0
-    """Total deadline of one push."""
+    """How long a push waits for the connection, and then for the answer."""
     resend: PositiveDuration = 60.0
     """How often a firing alert is sent again."""
     basic_auth: BasicAuthSettings | None = None
@@ -175,6 +176,21 @@ class AlertmanagerSettings(Section):
     @classmethod
     def _urls_are_usable(cls, urls: list[str]) -> list[str]:
         return [check_url(url, ("http", "https")) for url in urls]
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_have_names(cls, labels: dict[str, str]) -> dict[str, str]:
+        """Alertmanager refuses an alert with any other name in it."""
+        for name in labels:
+            if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
+                raise ValueError(f"{name!r} is not a label name: letters, digits and underscores, no digit first")
+        return labels
+
+    @model_validator(mode="after")
+    def _one_way_to_authenticate(self) -> Self:
+        if self.basic_auth is not None and self.bearer_token_file is not None:
+            raise ValueError("basic_auth and bearer_token_file exclude one another")
+        return self
 
 
 class GpuSettings(Section):

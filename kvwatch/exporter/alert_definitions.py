@@ -18,10 +18,14 @@ from kvwatch.model import Severity
 PROMETHEUS_PREFIX: Final = "KVWatch"
 """Alerts are called so in Prometheus and Alertmanager, whose names are shared with everybody else's."""
 
+KEEP_SECONDS: Final = 15.0
+"""How long a firing alert outlives its condition: a storm of one eviction in some seconds swings around its ratio, and a page that
+ends and comes back is two pages."""
+
 HOLD_SECONDS: Final = 60.0
 """How long a firing alert outlives its last evidence: a lost scrape in the middle of a storm is not the end of the storm.
 
-It is every rule's ``keep_firing_for``. Prometheus cannot tell missing numbers from good ones, so there an alert also ends that
+It is every rule's ``keep_firing_for``. Prometheus cannot tell missing numbers from good ones, so there an alert always ends that
 much later, which covers the time in which a restarted kvwatch fills its windows again.
 """
 

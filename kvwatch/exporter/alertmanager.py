@@ -1,5 +1,7 @@
 """Direct push to Alertmanager, for hosts without Prometheus. Where there is a Prometheus, its rules are the better road.
 
+One road or the other: Prometheus' alerts carry its own labels (job, instance), so an Alertmanager told by both pages twice.
+
 A poll only leaves its view here and goes on; every Alertmanager has a thread of its own, so one that hangs delays neither the
 polls nor the other replicas.
 """
@@ -7,7 +9,6 @@ polls nor the other replicas.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -15,7 +16,6 @@ from typing import Final, Protocol
 import structlog
 
 from kvwatch.clock import Clock
-from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager_client import Outcome, Post, http_post
 from kvwatch.exporter.notifications import Ledger, Notification, Outbox
 from kvwatch.model import TargetView
@@ -23,7 +23,6 @@ from kvwatch.settings import AlertmanagerSettings
 
 _BATCH: Final = 64
 """Alerts per POST, as Prometheus sends them."""
-_LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 _log = structlog.get_logger(__name__)
 
@@ -41,10 +40,7 @@ class PushTelemetry(Protocol):
 
 
 class AlertmanagerPush:
-    """Tells every configured Alertmanager what fires and what has ended.
-
-    Raises `ConfigError` for settings that every Alertmanager would refuse. ``post_to`` makes the transport of one URL.
-    """
+    """Tells every configured Alertmanager what fires and what has ended; ``post_to`` makes the transport of one URL."""
 
     def __init__(
         self,
@@ -55,7 +51,6 @@ class AlertmanagerPush:
         poll_interval: float,
         post_to: Callable[[str, AlertmanagerSettings], Post] = http_post,
     ) -> None:
-        _check(settings)
         self._clock = clock
         self._lock = threading.Lock()
         self._ledger = Ledger(settings.labels)
@@ -76,6 +71,8 @@ class AlertmanagerPush:
 
     def publish(self, view: TargetView) -> None:
         """Take in the latest word on a target; to be called after each of its polls, from any thread. Never blocks on a network."""
+        if not self.replicas:
+            return
         with self._lock:
             self._ledger.update(view, monotonic=self._clock.monotonic(), unix=self._clock.unix())
         self._wake()
@@ -168,11 +165,3 @@ class Replica:
             _log.info("alertmanager.reached_again", url=self._url)
         self._reached = True
         return True
-
-
-def _check(settings: AlertmanagerSettings) -> None:
-    faults = [f"alertmanager.labels: {name!r} is not a label name" for name in settings.labels if not _LABEL_NAME.fullmatch(name)]
-    if settings.basic_auth is not None and settings.bearer_token_file is not None:
-        faults.append("alertmanager: basic_auth and bearer_token_file exclude one another")
-    if faults:
-        raise ConfigError(faults)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kvwatch.exporter.alert_conditions import AlertPolicy, target_is_down
-from kvwatch.exporter.alert_definitions import ENGINE_ALERTS, HOLD_SECONDS, TARGET_DOWN, AlertDefinition
+from kvwatch.exporter.alert_definitions import ENGINE_ALERTS, HOLD_SECONDS, KEEP_SECONDS, TARGET_DOWN, AlertDefinition
 from kvwatch.exporter.alert_descriptions import target_down
 from kvwatch.model import Alert, ScrapeFailure, Signals, Verdict
 
@@ -20,31 +20,37 @@ __all__ = ["AlertPolicy", "EngineAlerts", "TargetAlerts"]
 class _Standing:
     """Where one alert stands: quiet, pending or firing; times in seconds of the caller's clock."""
 
-    __slots__ = ("_definition", "_firing", "_known_at", "_pending_since")
+    __slots__ = ("_definition", "_firing", "_met_at", "_pending_since", "_unmet_since")
 
     def __init__(self, definition: AlertDefinition) -> None:
         self._definition = definition
         self._pending_since: float | None = None
-        self._known_at = 0.0  # meaningful while firing
+        self._unmet_since: float | None = None
+        self._met_at = 0.0  # meaningful while firing
         self._firing: Alert | None = None
 
     def update(self, at: float, holds: bool | None, describe: Callable[[], str]) -> Alert | None:
-        """The alert if it fires at ``at``.
+        """The alert if it fires at ``at``; ``holds`` is ``None`` where nobody knows.
 
-        Where nobody knows (``None``) a firing alert goes on until `HOLD_SECONDS` after its last evidence, and a pending one
-        begins again, as in Prometheus.
+        A firing alert goes on for `KEEP_SECONDS` after it has been seen to hold no more, and for `HOLD_SECONDS` after it was last seen to
+        hold. A pending one begins again with either, as in Prometheus.
         """
         if holds:
             self._met(at, describe)
-        elif holds is False or self._firing is None or at - self._known_at > HOLD_SECONDS:
-            self._pending_since = self._firing = None
+        else:
+            if holds is False and self._unmet_since is None:
+                self._unmet_since = at
+            self._pending_since = None
+            if at - self._met_at > HOLD_SECONDS or (self._unmet_since is not None and at - self._unmet_since >= KEEP_SECONDS):
+                self._firing = None
         return self._firing
 
     def _met(self, at: float, describe: Callable[[], str]) -> None:
-        self._known_at = at
+        self._met_at = at
+        self._unmet_since = None
         if self._pending_since is None:
             self._pending_since = at
-        if at - self._pending_since >= self._definition.for_seconds:
+        if self._firing is not None or at - self._pending_since >= self._definition.for_seconds:
             self._firing = Alert(
                 name=self._definition.name,
                 severity=self._definition.severity,

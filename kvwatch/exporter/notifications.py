@@ -38,6 +38,10 @@ class Notification:
     resolved_at: float | None = None
     resolved_unix: float | None = None
 
+    def is_current(self, monotonic: float) -> bool:
+        """Whether it fires, or did within `RESOLVED_RETENTION`."""
+        return self.resolved_at is None or monotonic - self.resolved_at <= RESOLVED_RETENTION
+
     def as_json(self, *, unix: float, resend: float, generator_url: str | None) -> dict[str, object]:
         """The object of Alertmanager's v2 API. ``endsAt`` is never before ``startsAt``, whatever the wall clock did: that is a 400."""
         ends = unix + _VALIDITY * resend if self.resolved_unix is None else self.resolved_unix
@@ -79,13 +83,14 @@ class Ledger:
         self._by_target[target] = _ended(self._by_target.get(target, {}), {}, monotonic=monotonic, unix=unix)
 
     def notifications(self, monotonic: float) -> tuple[Notification, ...]:
-        """Everything an Alertmanager may have to be told at this time."""
-        return tuple(
-            known
-            for alerts in self._by_target.values()
-            for known in alerts.values()
-            if known.resolved_at is None or monotonic - known.resolved_at <= RESOLVED_RETENTION
-        )
+        """Everything an Alertmanager may have to be told at this time; what ended too long ago is dropped for good."""
+        for target, alerts in list(self._by_target.items()):
+            recent = {labels: known for labels, known in alerts.items() if known.is_current(monotonic)}
+            if recent:
+                self._by_target[target] = recent
+            else:
+                del self._by_target[target]
+        return tuple(known for alerts in self._by_target.values() for known in alerts.values())
 
     def _labels(self, target: str, engine: EngineId | None, alert: Alert) -> Labels:
         labels = {
@@ -112,15 +117,12 @@ def _alerts_of(view: TargetView) -> Iterator[tuple[EngineId | None, Alert]]:
 def _ended(
     before: Mapping[Labels, Notification], firing: Mapping[Labels, Notification], *, monotonic: float, unix: float
 ) -> dict[Labels, Notification]:
-    ended = {}
-    for labels, known in before.items():
-        if labels in firing:
-            continue
-        if known.resolved_at is None:
-            ended[labels] = replace(known, resolved_at=monotonic, resolved_unix=unix)
-        elif monotonic - known.resolved_at <= RESOLVED_RETENTION:
-            ended[labels] = known
-    return ended
+    """What fired before and does not any more: resolved now, or already then."""
+    return {
+        labels: known if known.resolved_at is not None else replace(known, resolved_at=monotonic, resolved_unix=unix)
+        for labels, known in before.items()
+        if labels not in firing
+    }
 
 
 @dataclass(frozen=True, slots=True)

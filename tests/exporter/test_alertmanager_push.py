@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pydantic import ValidationError
 
-from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager import AlertmanagerPush
 from kvwatch.exporter.alertmanager_client import Outcome, Post
 from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
@@ -280,6 +280,17 @@ def test_a_target_watched_no_more_is_resolved() -> None:
     assert at(alert["endsAt"]) == 1007.0
 
 
+def test_targets_that_come_and_go_leave_nothing_behind() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.poll(storm(since=1000.0), target=f"pod-{number}")
+        bench.push.forget(f"pod-{number}")
+    bench.step()
+    bench.clock.now = 2000.0
+    bench.step()
+    assert bench.push._ledger._by_target == {}
+
+
 def test_targets_and_engines_are_told_apart() -> None:
     bench = Bench()
     bench.poll(storm(since=1000.0), target="a")
@@ -328,8 +339,8 @@ def test_a_wall_clock_set_back_moves_no_start_and_makes_no_end_before_it() -> No
     ],
 )
 def test_settings_every_alertmanager_would_refuse_are_refused_at_once(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Bench(**settings)
+    with pytest.raises(ValidationError, match=message):
+        AlertmanagerSettings(**settings)
 
 
 def test_threads_send_by_themselves_and_stop() -> None:

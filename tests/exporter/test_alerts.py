@@ -97,10 +97,25 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
     )
 
 
-def test_a_storm_ends_with_the_first_scrape_that_says_so() -> None:
+def test_a_storm_ends_fifteen_seconds_after_the_first_scrape_that_says_so() -> None:
     alerts = EngineAlerts(AlertPolicy())
-    assert "PreemptionStorm" in names(alerts.update(0.0, *STORM))
-    assert alerts.update(5.0, *CALM) == ()
+    (storm,) = alerts.update(0.0, *STORM)
+    assert alerts.update(5.0, *CALM) == (storm,)
+    assert alerts.update(19.9, *CALM) == (storm,)
+    assert alerts.update(20.0, *CALM) == ()
+
+
+def test_a_storm_that_dips_below_its_ratio_for_ten_seconds_goes_on() -> None:
+    alerts = EngineAlerts(AlertPolicy())
+    for at, said in ((0.0, STORM), (5.0, CALM), (10.0, CALM), (15.0, STORM), (20.0, CALM), (30.0, CALM)):
+        assert [alert.since for alert in alerts.update(at, *said)] == [0.0]
+
+
+def test_a_warning_that_dips_while_firing_does_not_wait_again() -> None:
+    alerts = EngineAlerts(AlertPolicy())
+    bound = (verdict(Cause.ADMISSION), signals())
+    for at, said, fires in ((0.0, bound, False), (120.0, bound, True), (125.0, CALM, True), (135.0, bound, True), (200.0, bound, True)):
+        assert (names(alerts.update(at, *said)) == {"KVBound"}) is fires
 
 
 def test_failed_scrapes_do_not_end_a_storm_for_a_minute() -> None:
@@ -116,7 +131,8 @@ def test_a_storm_that_comes_back_is_a_new_one() -> None:
     alerts = EngineAlerts(AlertPolicy())
     alerts.update(0.0, *STORM)
     alerts.update(5.0, *CALM)
-    assert [alert.since for alert in alerts.update(10.0, *STORM)] == [10.0]
+    alerts.update(20.0, *CALM)
+    assert [alert.since for alert in alerts.update(25.0, *STORM)] == [25.0]
 
 
 def test_a_failed_scrape_never_starts_an_alert_and_the_waiting_begins_again_after_it() -> None:
@@ -226,13 +242,14 @@ def test_target_down_after_five_minutes_unless_the_server_answers_without_vllm_s
     assert all(f"({reason}): what the peer said" in alert.description for alert in fired)
 
 
-def test_target_down_ends_with_the_first_good_scrape() -> None:
+def test_target_down_ends_with_good_scrapes() -> None:
     alerts = TargetAlerts()
     failure = ScrapeFailure(at=0.0, reason=FailureReason.CONNECT, detail="refused")
     alerts.update(0.0, failure)
     assert names(alerts.update(300.0, failure)) == {"TargetDown"}
-    assert alerts.update(305.0, None) == ()
-    assert alerts.update(310.0, failure) == ()
+    assert names(alerts.update(305.0, None)) == {"TargetDown"}
+    assert alerts.update(320.0, None) == ()
+    assert alerts.update(325.0, failure) == ()
 
 
 def test_only_the_storm_is_p1_and_only_two_alerts_are_pages() -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.exporter.alert_conditions import AlertPolicy
-from kvwatch.exporter.alert_definitions import DEFINITIONS, HOLD_SECONDS, PROMETHEUS_PREFIX
+from kvwatch.exporter.alert_definitions import DEFINITIONS, HOLD_SECONDS, KEEP_SECONDS, PROMETHEUS_PREFIX
 from kvwatch.settings import ThresholdSettings
 from kvwatch.values import parse_duration
 
@@ -62,7 +62,7 @@ def test_a_rule_has_the_severity_labels_summary_and_times_of_its_definition(name
     assert rule["labels"] == {"severity": definition.severity.value, **definition.labels}
     assert rule["annotations"]["summary"] == definition.summary
     assert seconds(rule.get("for")) == (0.0 if rule["alert"] in WAITED_BY_KVWATCH else definition.for_seconds)
-    assert seconds(rule["keep_firing_for"]) == HOLD_SECONDS
+    assert seconds(rule["keep_firing_for"]) == HOLD_SECONDS > KEEP_SECONDS
 
 
 def test_the_storm_rule_has_the_default_thresholds() -> None:

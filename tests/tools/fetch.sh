@@ -1,16 +1,19 @@
 #!/bin/sh
 # Puts prometheus, promtool, alertmanager and amtool into .cache/tools/ for the tests, from the distribution's own packages.
-# Nothing is installed and no service is started: the packages are only downloaded and unpacked. Needs apt-get and dpkg-deb.
+# The packages are only downloaded and unpacked: no service is started. Needs apt-get and dpkg-deb, and once the right to write
+# two templates under /usr/share, where Debian's Alertmanager insists on finding them.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 tools="$root/.cache/tools"
+templates=/usr/share/prometheus/alertmanager
 names="prometheus promtool alertmanager amtool"
 
 missing=""
 for name in $names; do
     command -v "$name" >/dev/null 2>&1 || [ -x "$tools/$name" ] || missing="$missing $name"
 done
+command -v alertmanager >/dev/null 2>&1 || [ -e "$templates/email.tmpl" ] || missing="$missing $templates"
 if [ -z "$missing" ]; then
     echo "tools: all present ($names)"
     exit 0
@@ -33,4 +36,10 @@ done
 cp unpacked/usr/bin/prometheus unpacked/usr/bin/promtool unpacked/usr/bin/amtool "$tools/"
 # Debian renames this one, so that it does not clash with other packages.
 cp unpacked/usr/bin/prometheus-alertmanager "$tools/alertmanager"
+if [ ! -e "$templates/email.tmpl" ]; then
+    { mkdir -p "$templates" && cp "unpacked$templates/"*.tmpl "$templates/"; } || {
+        echo "tools: cannot write $templates; run this once as root, or install prometheus-alertmanager" >&2
+        exit 1
+    }
+fi
 echo "tools: fetched into .cache/tools: $(ls "$tools" | tr '\n' ' ')"

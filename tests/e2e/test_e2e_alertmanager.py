@@ -1,0 +1,196 @@
+"""Direct push and the example configuration against a real Alertmanager, without a storm: a few seconds each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import Request, urlopen
+
+import pytest
+from e2e_stack import CLOCK, Webhook, alertmanager, get, wait_for
+
+from kvwatch.exporter.alertmanager import AlertmanagerPush
+from kvwatch.exporter.alertmanager_client import Outcome, http_post
+from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
+from kvwatch.settings import AlertmanagerSettings, BasicAuthSettings
+
+pytestmark = pytest.mark.e2e
+
+# bcrypt of what the test writes into the password file
+HASH: Final = "$2b$04$9trA3C84isQSsfTTqPc1zuNGogFoNOH/tabXFZTm494tkMc7ah8jK"
+PASSWORD: Final = "out-of-a-file"  # noqa: S105 - of a server that lives for one test
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    found = Webhook()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def running(require_tool: Callable[[str], Path], tmp_path: Path, webhook: Webhook) -> Iterator[str]:
+    """URL of an Alertmanager with the example configuration, whose messages leave as fast as its pages."""
+    program, url = alertmanager(
+        require_tool, tmp_path, webhook, "push", change=lambda text: text.replace("group_wait: 30s", "group_wait: 1s")
+    )
+    yield url
+    program.stop()
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.ended: list[bool] = []
+
+    def alertmanager_added(self, url: str) -> None:
+        """Known."""
+
+    def notification_ended(self, url: str, *, failed: bool) -> None:
+        self.ended.append(failed)
+
+
+def view(*alerts: Alert) -> TargetView:
+    verdict = Verdict(EngineId("demo-8b", "0"), State.KV_BOUND, Cause.PREEMPTING, (), 0.0)
+    return TargetView("vllm", "http://vllm", 5.0, at=0.0, assessments=(Assessment(verdict, None, alerts),))
+
+
+def storm(since: float) -> Alert:
+    return Alert("PreemptionStorm", Severity.CRITICAL, since, "vLLM throws running requests off.", "48 evictions")
+
+
+def push_to(url: str, counts: Counts) -> AlertmanagerPush:
+    return AlertmanagerPush(AlertmanagerSettings(urls=[url], labels={"pod": "vllm-0"}), CLOCK, counts, poll_interval=5.0)
+
+
+def known(url: str) -> list[dict[str, Any]]:
+    return get(f"{url}/api/v2/alerts")
+
+
+def test_a_restarted_kvwatch_goes_on_with_the_same_alert_and_nobody_hears_of_an_end(running: str, webhook: Webhook) -> None:
+    counts = Counts()
+    began = CLOCK.monotonic() - 100.0
+    before = push_to(running, counts)
+    before.publish(view(storm(began)))
+    before.replicas[0].step()
+    (first,) = known(running)
+    wait_for("the page", lambda: webhook.of("push", "pager"), 10)
+    before.stop()
+
+    after = push_to(running, counts)
+    after.publish(view())
+    after.replicas[0].step()
+    after.publish(view(storm(CLOCK.monotonic())))
+    after.replicas[0].step()
+    (second,) = known(running)
+    assert second["startsAt"] == first["startsAt"]
+    assert second["endsAt"] > first["endsAt"]
+    assert second["labels"] == first["labels"]
+    assert second["status"]["state"] == "active"
+    assert webhook.of("push", "pager", status="resolved") == []
+
+    after.publish(view())
+    after.replicas[0].step()
+    assert known(running) == []
+    assert counts.ended == [False, False, False]
+
+
+def test_a_bad_alert_is_refused_and_the_good_one_of_the_batch_is_kept(running: str) -> None:
+    good = {"labels": {"alertname": "KVWatchKVBound", "severity": "warning"}}
+    bad = {"labels": {"a-b": "c"}}
+    outcome, detail = http_post(running, AlertmanagerSettings())(json.dumps([good, bad]).encode())
+    assert outcome is Outcome.REFUSED
+    assert "a-b" in detail
+    assert [alert["labels"]["alertname"] for alert in known(running)] == ["KVWatchKVBound"]
+
+
+def test_a_storm_and_a_dead_target_silence_what_they_explain(running: str, webhook: Webhook) -> None:
+    def post(*alerts: dict[str, str]) -> None:
+        labelled = [{"labels": {"namespace": "llm", "pod": "vllm-0", "model_name": "demo-8b", **labels}} for labels in alerts]
+        request = Request(f"{running}/api/v2/alerts", json.dumps(labelled).encode(), {"Content-Type": "application/json"})
+        with urlopen(request, timeout=5) as answer:
+            assert answer.status == 200
+
+    post(
+        {"alertname": "KVWatchPreemptionStorm", "severity": "critical", "target": "a", "engine": "0"},
+        {"alertname": "KVWatchEngineStalled", "severity": "critical", "target": "b", "engine": "0"},
+        {"alertname": "KVWatchTargetDown", "severity": "warning", "target": "c", "model_name": ""},
+    )
+    wait_for("the pages", lambda: len(webhook.of("push", "pager")) == 2, 10)
+    post(
+        {"alertname": "KVWatchKVBound", "severity": "warning", "target": "a", "engine": "0"},
+        {"alertname": "KVWatchLatencyObjectiveMissed", "severity": "warning", "target": "a", "engine": "0"},
+        {"alertname": "KVWatchLatencyObjectiveMissed", "severity": "warning", "target": "b", "engine": "0"},
+        {"alertname": "KVWatchWatcherBlind", "severity": "warning", "target": "c", "engine": "0"},
+        {"alertname": "KVWatchEngineStalled", "severity": "critical", "target": "c", "engine": "0"},
+        # The same kinds, elsewhere: these must be told.
+        {"alertname": "KVWatchKVBound", "severity": "warning", "target": "a", "engine": "1"},
+        {"alertname": "KVWatchLatencyObjectiveMissed", "severity": "warning", "target": "c2", "engine": "0"},
+        {"alertname": "KVWatchWatcherBlind", "severity": "warning", "target": "a", "engine": "0", "pod": "vllm-1"},
+    )
+    wait_for("the other messages", lambda: len(webhook.of("push", "chat")) >= 4, 10)
+
+    def told(receiver: str) -> set[tuple[str, str, str]]:
+        return {(a["labels"]["alertname"], a["labels"]["target"], a["labels"].get("engine", "")) for _, a in webhook.of("push", receiver)}
+
+    assert told("pager") == {("KVWatchPreemptionStorm", "a", "0"), ("KVWatchEngineStalled", "b", "0")}
+    assert told("chat") == {
+        ("KVWatchTargetDown", "c", ""),
+        ("KVWatchKVBound", "a", "1"),
+        ("KVWatchLatencyObjectiveMissed", "c2", "0"),
+        ("KVWatchWatcherBlind", "a", "0"),
+    }
+    silenced = {(a["labels"]["alertname"], a["labels"]["target"]) for a in known(running) if a["status"]["inhibitedBy"]}
+    assert silenced == {
+        ("KVWatchKVBound", "a"),
+        ("KVWatchLatencyObjectiveMissed", "a"),
+        ("KVWatchLatencyObjectiveMissed", "b"),
+        ("KVWatchWatcherBlind", "c"),
+        ("KVWatchEngineStalled", "c"),
+    }
+
+
+@pytest.fixture
+def guarded(require_tool: Callable[[str], Path], tmp_path: Path, webhook: Webhook) -> Iterator[tuple[str, Path, Path]]:
+    """HTTPS URL of an Alertmanager that asks for a password, its certificate and the password's file."""
+    certificate, password = tmp_path / "certificate.pem", tmp_path / "password"
+    command = [
+        require_tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", certificate, "-out", tmp_path / "part",
+    ]  # fmt: skip
+    subprocess.run([str(part) for part in command], check=True, capture_output=True)
+    certificate.write_text(certificate.read_text() + (tmp_path / "part").read_text())
+    password.write_text(f"{PASSWORD}\n")
+    web = {"tls_server_config": {"cert_file": str(certificate), "key_file": str(certificate)}, "basic_auth_users": {"kvwatch": HASH}}
+    (tmp_path / "web.yaml").write_text(json.dumps(web))
+    program, url = alertmanager(
+        require_tool,
+        tmp_path,
+        webhook,
+        "push",
+        f"--web.config.file={tmp_path / 'web.yaml'}",
+        answers=lambda program: "TLS is enabled" in program.log(),
+    )
+    yield url.replace("http://", "https://"), certificate, password
+    program.stop()
+
+
+def test_tls_and_a_password_from_a_file_that_may_change(guarded: tuple[str, Path, Path]) -> None:
+    url, certificate, password = guarded
+    auth = BasicAuthSettings(username="kvwatch", password_file=password)
+    post = http_post(url, AlertmanagerSettings(ca_file=certificate, basic_auth=auth))
+    body = json.dumps([{"labels": {"alertname": "KVWatchKVBound"}}]).encode()
+    assert post(body) == (Outcome.ACCEPTED, "")
+
+    password.write_text("rotated too early\n")
+    outcome, detail = post(body)
+    assert (outcome, detail) == (Outcome.FAILED, "HTTP 401 Unauthorized")
+
+    password.write_text(PASSWORD)
+    assert post(body) == (Outcome.ACCEPTED, "")
+
+    outcome, detail = http_post(url, AlertmanagerSettings(basic_auth=auth))(body)
+    assert outcome is Outcome.FAILED
+    assert "CERTIFICATE_VERIFY_FAILED" in detail
