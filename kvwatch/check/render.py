@@ -23,6 +23,8 @@ _STYLES: Final = {
     State.UNKNOWN: "bold magenta",
 }
 _LABEL: Final = 13
+_IN_FULL: Final = 2
+"""Changes told with effect and caution: one at a time is the rule, the others can be read in JSON or on the page."""
 
 
 def render(report: Report) -> Text:
@@ -94,9 +96,8 @@ def _five(engine: EngineReport) -> Iterator[tuple[str, str]]:
 
 def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
     found = capacity(engine.assessment)
-    pool, usage, each, fits, demand, full = (
-        found.get(key)
-        for key in ("capacity_tokens", "kv_usage", "tokens_per_sequence", "sustainable_sequences", "demand_ratio", "seconds_to_full")
+    pool, usage, each, demand, full = (
+        found.get(key) for key in ("capacity_tokens", "kv_usage", "tokens_per_sequence", "demand_ratio", "seconds_to_full")
     )
     said = []
     if pool is not None:
@@ -104,9 +105,7 @@ def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
     if usage is not None:
         said.append(f"{percent(usage)} used")
     if each is not None:
-        said.append(f"about {number(each)} a sequence")
-    if fits is not None:
-        said.append(f"{number(fits)} such sequences fit with headroom")
+        said.append(f"a running sequence holds about {number(each)}")
     if said:
         yield "KV cache", ", ".join(said)
     if demand is not None:
@@ -122,7 +121,8 @@ def _change_lines(place: int, change: Change) -> Iterator[Line]:
     elif change.current is not None:
         step += f" (now {change.current})"
     yield "bold cyan", _row("advice" if place == 1 else "", f"{place}. {step}")
-    for label, text in (("why", change.reason), ("effect", change.effect), ("caution", change.caution)):
+    said = (("why", change.reason), ("effect", change.effect), ("caution", change.caution))
+    for label, text in said if place <= _IN_FULL else said[:1]:
         yield "", _row("", f"   {label}: {text}")
 
 
