@@ -110,7 +110,7 @@ def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
         yield "KV cache", ", ".join(said)
     if demand is not None:
         yield "KV demand", f"{demand:.2f} times the pool by running and waiting requests"
-    if full is not None:
+    if full is not None and engine.assessment.verdict.state is State.HEALTHY:
         yield "full in", f"{number(full)} s at the present rate"
 
 

@@ -88,20 +88,21 @@ def checked(server, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "code", "state", "causes"),
+    ("name", "start", "code", "verdict"),
     [
-        pytest.param("healthy_steady", 60, 0, "healthy", {"ok", "idle"}, id="healthy"),
-        pytest.param("kv_full_but_fine", 40, 0, "healthy", {"ok", "kv_high"}, id="full-but-fine"),
-        pytest.param("kv_storm", 70, 2, "kv_bound", {"preempting"}, id="storm"),
-        pytest.param("storm_mfu", 40, 2, "kv_bound", {"preempting"}, id="storm-without-prefix-cache"),
-        pytest.param("kv_admission", 60, 1, "kv_bound", {"admission"}, id="admission"),
-        pytest.param("seq_limit", 80, 1, "compute_bound", {"sequence_slots"}, id="slots"),
-        pytest.param("prefill_budget", 60, 1, "compute_bound", {"step_budget", "compute"}, id="step-budget"),
-        pytest.param("compute", 90, 1, "compute_bound", {"compute", "sequence_slots"}, id="compute"),
-        pytest.param("stats_disabled", 0, 3, "unknown", {"stats_disabled"}, id="stats-disabled"),
+        pytest.param("healthy_steady", 60, 0, ("healthy", {"ok", "idle"}), id="healthy"),
+        pytest.param("kv_full_but_fine", 40, 0, ("healthy", {"ok", "kv_high"}), id="full-but-fine"),
+        pytest.param("kv_storm", 70, 2, ("kv_bound", {"preempting"}), id="storm"),
+        pytest.param("storm_mfu", 40, 2, ("kv_bound", {"preempting"}), id="storm-without-prefix-cache"),
+        pytest.param("kv_admission", 60, 1, ("kv_bound", {"admission"}), id="admission"),
+        pytest.param("seq_limit", 80, 1, ("compute_bound", {"sequence_slots"}), id="slots"),
+        pytest.param("prefill_budget", 60, 1, ("compute_bound", {"step_budget", "compute"}), id="step-budget"),
+        pytest.param("compute", 90, 1, ("compute_bound", {"compute", "sequence_slots"}), id="compute"),
+        pytest.param("stats_disabled", 0, 3, ("unknown", {"stats_disabled"}), id="stats-disabled"),
     ],
 )
-def test_a_recording_served_live_is_judged_right(repository, name, start, code, state, causes):
+def test_a_recording_served_live_is_judged_right(repository, name, start, code, verdict):
+    state, causes = verdict
     found, report = checked(Server(repository, name, start), "--for", "30s")
     (engine,) = report["engines"]
     assert (found, engine["state"]) == (code, state)
@@ -110,19 +111,19 @@ def test_a_recording_served_live_is_judged_right(repository, name, start, code, 
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "lever", "low", "high"),
+    ("name", "start", "now", "allowed"),
     [
         # 160 blocks of 32 tokens, requests of about 480: no more than 10 fit when they are grown.
-        pytest.param("kv_storm", 70, "--max-num-seqs", 7, 10, id="storm"),
+        pytest.param("kv_storm", 70, 64, range(7, 11), id="storm"),
         # 1000 blocks: about 66 fit.
-        pytest.param("seq_limit", 80, "--max-num-seqs", 9, 66, id="slots"),
+        pytest.param("seq_limit", 80, 8, range(9, 67), id="slots"),
     ],
 )
-def test_the_advice_carries_a_number_the_pool_can_hold(repository, name, start, lever, low, high):
-    _, report = checked(Server(repository, name, start), "--for", "30s", "--max-num-seqs", 64 if name == "kv_storm" else 8)
+def test_the_advice_carries_a_number_the_pool_can_hold(repository, name, start, now, allowed):
+    _, report = checked(Server(repository, name, start), "--for", "30s", "--max-num-seqs", now)
     first = report["engines"][0]["advice"][0]
-    assert first["lever"] == lever
-    assert low <= int(first["proposed"]) <= high
+    assert (first["lever"], first["current"]) == ("--max-num-seqs", str(now))
+    assert int(first["proposed"]) in allowed
 
 
 def test_a_healthy_engine_gets_no_advice(repository):
@@ -192,7 +193,7 @@ def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
         server.wait(seconds)
 
     how = Watch(URL, server.fetch, server, impatient, 1.0, 60.0)
-    report = watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0), KnownConfig(), lambda share, said: told.append(share))
+    report = watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0), KnownConfig(), lambda share, _said: told.append(share))
     assert report.scrapes == 21
     assert report.engines[0].assessment.verdict.state is State.KV_BOUND
     assert told == sorted(told)
@@ -201,10 +202,10 @@ def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
 def test_the_scrapes_are_an_interval_apart(repository):
     server = Silence(AssertionError())
     body = Server(repository, "healthy_steady", 60).rows[0][1]["body"].encode()
-    server.fetch = lambda url: body
+    server.fetch = lambda _url: body
     told = []
     how = Watch(URL, server.fetch, server, server.wait, 2.0, 10.0)
-    watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 2.0), KnownConfig(), lambda share, said: told.append(share))
+    watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 2.0), KnownConfig(), lambda share, _said: told.append(share))
     assert told == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 
@@ -279,7 +280,7 @@ def test_text_is_plain_when_piped_and_tells_everything(repository):
 def test_a_terminal_reads_the_same_words(repository):
     server = Server(repository, "kv_storm", 70)
     judge = Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0)
-    report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda share, said: None)
+    report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda _share, _said: None)
     console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
     console.print(render(report))
     assert console.file.getvalue().split() == render_plain(report).split()
@@ -305,3 +306,10 @@ def test_an_url_that_is_none_is_refused_without_repeating_a_secret(url):
     with pytest.raises(UsageError) as refused:
         check(Silence(AssertionError()), url=url)
     assert "secret" not in str(refused.value)
+
+
+def test_time_until_full_is_told_before_it_is_full(repository):
+    _, calm = check(Server(repository, "kv_full_but_fine", 40), "--for", "30s")
+    _, storm = check(Server(repository, "kv_storm", 70), "--for", "30s")
+    assert "\n  full in" not in storm
+    assert "\n  KV cache" in calm
