@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from kvwatch.classifier import levers
 from kvwatch.classifier.advice import LEVERS, advise, recommended_max_num_seqs
+from kvwatch.classifier.case import Case
 from kvwatch.classifier.levers import memory, scale, slots
 from kvwatch.model import (
     CAUSES,
@@ -394,3 +396,38 @@ def test_gone_and_useless_levers_are_never_advised(cause):
 def test_the_recommended_number_is_that_of_the_advice():
     assert recommended_max_num_seqs(advised(Cause.PREEMPTING)) == 10
     assert recommended_max_num_seqs(advised(Cause.STALLED)) is None
+
+
+# Signals and configurations that between them reach every lever.
+SITUATIONS = [
+    (signals(), CONFIG, KNOWN),
+    (signals(next_prompt_tokens=1500.0, prefix_hit_ratio=0.0), CONFIG, KNOWN),
+    (signals(), replace(CONFIG, enable_prefix_caching=False, max_model_len=8192), KNOWN),
+    (signals(process_cpu_ratio=0.98, saturation=Saturation(5, 1000, 10, 1010)), CONFIG, KNOWN),
+    (signals(gpu_utilization=0.4), CONFIG, KnownConfig(vllm_version="0.6.3")),
+    (
+        signals(inter_token_latency=Quantiles(p50=0.02, p95=0.1, p99=0.4, mean=0.03, count=1000)),
+        CONFIG,
+        KnownConfig(max_num_batched_tokens=8192),
+    ),
+    (signals(capacity_tokens=32000, running_ceiling=4.0, waiting=200.0), CONFIG, KnownConfig(max_num_seqs=4)),
+]
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
+    orders = [[c.lever for c in advise(verdict(cause), *situation)] for situation in SITUATIONS]
+    said = {lever for order in orders for lever in order}
+    start = f"| `{STATE_OF[cause]}` | `{cause}` | "
+    (row,) = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith(start)]
+    text = row.removeprefix(start)
+    places = {lever: text.index(lever) for lever in said}
+    assert all(order == sorted(order, key=places.__getitem__) for order in orders)
+    assert text.startswith("none") is (not said)
+    assert set(re.findall(r"`(--[a-z-]+)`", text)) == {lever for lever in said if lever.startswith("--")}
+
+
+@pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=lambda f: f.__name__))
+def test_every_lever_is_reachable_by_some_signals(lever):
+    causes = [cause for cause, found in LEVERS.items() if lever in found]
+    assert any(lever(Case(verdict(cause), *situation)) is not None for cause in causes for situation in SITUATIONS)
