@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     # Here, because prometheus_client reads PROMETHEUS_MULTIPROC_DIR when it is imported.
     from kvwatch import run_command  # noqa: PLC0415
+    from kvwatch.check import command as check_command  # noqa: PLC0415
     from kvwatch.incident import record_command, replay_command  # noqa: PLC0415
     from kvwatch.plan import command as plan_command  # noqa: PLC0415
 
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvwatch {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run_command, record_command, replay_command, plan_command):
+    for command in (run_command, check_command, record_command, replay_command, plan_command):
         command.add_parser(subparsers)
     return parser
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from rich.text import Text
 
-from kvwatch.check.report import EngineReport, Report, capacity, five_lines
+from kvwatch.check.report import Report, capacity, exit_code, five_lines
 from kvwatch.classifier.finding import number, percent
-from kvwatch.model import Change, State
+from kvwatch.model import Assessment, Change, State
 
 Line = tuple[str, str]
 """A style of rich, and a line of text; both forms of text are made from the same lines."""
@@ -47,7 +47,7 @@ def render_json(report: Report) -> str:
             "failures": report.failures,
             "exit_code": report.exit_code,
             "known": asdict(report.known),
-            "engines": [_engine_json(engine) for engine in report.engines],
+            "engines": [_engine_json(assessment) for assessment in report.assessments],
         },
         indent=2,
     )
@@ -57,29 +57,29 @@ def lines(report: Report) -> Iterator[Line]:
     """Everything a person is told, line by line."""
     failed = f", {report.failures} failed" if report.failures else ""
     yield "", f"{report.target}: watched for {number(report.seconds)} s, {report.scrapes + report.failures} scrapes{failed}"
-    for engine in report.engines:
+    for assessment in report.assessments:
         yield "", ""
-        yield from _engine_lines(engine, report)
+        yield from _engine_lines(assessment, report)
 
 
-def _engine_lines(engine: EngineReport, report: Report) -> Iterator[Line]:
-    verdict = engine.assessment.verdict
+def _engine_lines(assessment: Assessment, report: Report) -> Iterator[Line]:
+    verdict = assessment.verdict
     who = f"{verdict.engine.model_name} engine {verdict.engine.engine}: " if verdict.engine else ""
     yield _STYLES[verdict.state], f"{who}{verdict.state} ({verdict.cause})"
     for evidence in verdict.evidence:
         yield "", _row("evidence", evidence)
-    for alert in engine.assessment.alerts:
+    for alert in assessment.alerts:
         yield "red", _row("alert", f"{alert.name} ({alert.severity}): {alert.summary}")
-    for label, text in (*_five(engine), *_capacity(engine)):
+    for label, text in (*_five(assessment), *_capacity(assessment)):
         yield "", _row(label, text)
-    for place, change in enumerate(engine.advice, 1):
+    for place, change in enumerate(assessment.advice, 1):
         yield from _change_lines(place, change)
     if verdict.state is State.UNKNOWN and not report.failures:
         yield "dim", _row("", "a longer --for shows more")
 
 
-def _five(engine: EngineReport) -> Iterator[tuple[str, str]]:
-    found = five_lines(engine.assessment)
+def _five(assessment: Assessment) -> Iterator[tuple[str, str]]:
+    found = five_lines(assessment)
     if (tokens := found.get("generation_tokens_per_second")) is not None:
         yield "throughput", f"{number(tokens)} tokens/s generated"
     if (ratio := found.get("preemption_ratio")) is not None:
@@ -94,8 +94,8 @@ def _five(engine: EngineReport) -> Iterator[tuple[str, str]]:
             yield label, ", ".join(said)
 
 
-def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
-    found = capacity(engine.assessment)
+def _capacity(assessment: Assessment) -> Iterator[tuple[str, str]]:
+    found = capacity(assessment)
     pool, usage, each, demand, full = (
         found.get(key) for key in ("capacity_tokens", "kv_usage", "tokens_per_sequence", "demand_ratio", "seconds_to_full")
     )
@@ -110,7 +110,7 @@ def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
         yield "KV cache", ", ".join(said)
     if demand is not None:
         yield "KV demand", f"{demand:.2f} times the pool by running and waiting requests"
-    if full is not None and engine.assessment.verdict.state is State.HEALTHY:
+    if full is not None and assessment.verdict.state is State.HEALTHY:
         yield "full in", f"{number(full)} s at the present rate"
 
 
@@ -126,19 +126,19 @@ def _change_lines(place: int, change: Change) -> Iterator[Line]:
         yield "", _row("", f"   {label}: {text}")
 
 
-def _engine_json(engine: EngineReport) -> dict[str, object]:
-    verdict = engine.assessment.verdict
+def _engine_json(assessment: Assessment) -> dict[str, object]:
+    verdict = assessment.verdict
     return {
         "model_name": verdict.engine.model_name if verdict.engine else None,
         "engine": verdict.engine.engine if verdict.engine else None,
         "state": verdict.state,
         "cause": verdict.cause,
         "evidence": list(verdict.evidence),
-        "alerts": [alert.name for alert in engine.assessment.alerts],
-        "five_lines": five_lines(engine.assessment),
-        "capacity": capacity(engine.assessment),
-        "advice": [asdict(change) for change in engine.advice],
-        "exit_code": engine.exit_code,
+        "alerts": [alert.name for alert in assessment.alerts],
+        "five_lines": five_lines(assessment),
+        "capacity": capacity(assessment),
+        "advice": [asdict(change) for change in assessment.advice],
+        "exit_code": exit_code(assessment),
     }
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kvwatch.check.command import add_parser
 from kvwatch.check.render import render, render_plain
-from kvwatch.check.report import EngineReport, Report
+from kvwatch.check.report import Report
 from kvwatch.check.watching import Watch, watch, with_version
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.errors import ScrapeError, UsageError
@@ -142,8 +142,8 @@ def test_of_several_engines_the_worst_decides(repository):
     assert code == max(engine["exit_code"] for engine in report["engines"]) == 2
 
 
-def engine_report(state, cause, *alerts):
-    return EngineReport(Assessment(Verdict(EngineId("m", "0"), state, cause, (), 0.0), None, alerts), ())
+def assessed(state, cause, *alerts):
+    return Assessment(Verdict(EngineId("m", "0"), state, cause, (), 0.0), None, alerts)
 
 
 PAGE = Alert("PreemptionStorm", Severity.CRITICAL, 0.0, "s", "d")
@@ -151,22 +151,22 @@ WARNING = Alert("KVBound", Severity.WARNING, 0.0, "s", "d")
 
 
 @pytest.mark.parametrize(
-    ("engines", "code"),
+    ("assessments", "code"),
     [
         ((), 3),
-        ((engine_report(State.HEALTHY, Cause.OK),), 0),
-        ((engine_report(State.KV_BOUND, Cause.PREEMPTING, WARNING),), 1),
-        ((engine_report(State.KV_BOUND, Cause.PREEMPTING, PAGE),), 2),
-        ((engine_report(State.COMPUTE_BOUND, Cause.STALLED),), 2),
-        ((engine_report(State.HEALTHY, Cause.OK), engine_report(State.UNKNOWN, Cause.STALE)), 3),
-        ((engine_report(State.UNKNOWN, Cause.STALE), engine_report(State.KV_BOUND, Cause.ADMISSION)), 1),
-        ((engine_report(State.KV_BOUND, Cause.PREEMPTING, PAGE), engine_report(State.HEALTHY, Cause.OK)), 2),
+        ((assessed(State.HEALTHY, Cause.OK),), 0),
+        ((assessed(State.KV_BOUND, Cause.PREEMPTING, WARNING),), 1),
+        ((assessed(State.KV_BOUND, Cause.PREEMPTING, PAGE),), 2),
+        ((assessed(State.COMPUTE_BOUND, Cause.STALLED),), 2),
+        ((assessed(State.HEALTHY, Cause.OK), assessed(State.UNKNOWN, Cause.STALE)), 3),
+        ((assessed(State.UNKNOWN, Cause.STALE), assessed(State.KV_BOUND, Cause.ADMISSION)), 1),
+        ((assessed(State.KV_BOUND, Cause.PREEMPTING, PAGE), assessed(State.HEALTHY, Cause.OK)), 2),
         # A page that has not ended yet, of an engine that cannot be seen any more, is no diagnosis.
-        ((engine_report(State.UNKNOWN, Cause.UNREACHABLE, PAGE),), 3),
+        ((assessed(State.UNKNOWN, Cause.UNREACHABLE, PAGE),), 3),
     ],
 )
-def test_exit_codes_are_those_of_the_contract(engines, code):
-    assert Report(URL, 15.0, 16, 0, KnownConfig(), engines).exit_code == code
+def test_exit_codes_are_those_of_the_contract(assessments, code):
+    assert Report(URL, 15.0, 16, 0, KnownConfig(), assessments).exit_code == code
 
 
 def test_a_target_that_never_answers_is_given_up_after_three_tries():
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
     how = Watch(URL, server.fetch, server, impatient, 1.0, 60.0)
     report = watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0), KnownConfig(), lambda share, _said: told.append(share))
     assert report.scrapes == 21
-    assert report.engines[0].assessment.verdict.state is State.KV_BOUND
+    assert report.assessments[0].verdict.state is State.KV_BOUND
     assert told == sorted(told)
 
 

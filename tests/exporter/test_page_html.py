@@ -130,7 +130,7 @@ def test_an_alert_about_a_target_is_counted_once_however_many_engines_it_has():
     down = Alert(name="TargetDown", severity=Severity.WARNING, since=NOW, summary="s.", description="d.")
     other = replace(STORMING, verdict=replace(STORMING.verdict, engine=EngineId("demo-8b", "1")))
     text = read(replace(VIEW, assessments=(STORMING, other), alerts=(down,))).text
-    assert "Firing PreemptionStorm page × 2 TargetDown warning" in text  # noqa: RUF001 - the sign the page shows
+    assert "Firing PreemptionStorm page × 2 TargetDown warning" in text
 
 
 SORTABLE = [
