@@ -100,7 +100,8 @@ def run(
     if args.format == "json":
         out.write(render_json(report) + "\n")
     elif out.isatty():
-        Console(file=out, highlight=False).print(render(report))
+        console = Console(file=out, highlight=False)
+        console.print(render(report, console.width))
     else:
         out.write(render_plain(report) + "\n")
     return report.exit_code

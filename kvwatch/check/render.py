@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
@@ -23,13 +24,15 @@ _STYLES: Final = {
     State.UNKNOWN: "bold magenta",
 }
 _LABEL: Final = 13
+_COLUMN: Final = 2 + _LABEL
+"""Where the text of a row begins."""
 _IN_FULL: Final = 2
 """Changes told with effect and caution: one at a time is the rule, the others can be read in JSON or on the page."""
 
 
-def render(report: Report) -> Text:
-    """For a terminal."""
-    return Text("\n").join(Text(text, style) for style, text in lines(report))
+def render(report: Report, width: int) -> Text:
+    """For a terminal of that many columns: what does not fit in a line goes on under its own beginning."""
+    return Text("\n").join(Text(part, style) for style, text in lines(report) for part in _wrapped(text, width))
 
 
 def render_plain(report: Report) -> str:
@@ -140,6 +143,11 @@ def _engine_json(assessment: Assessment) -> dict[str, object]:
         "advice": [asdict(change) for change in assessment.advice],
         "exit_code": exit_code(assessment),
     }
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    indent = max(len(text) - len(text.lstrip()), _COLUMN) if text.startswith(" ") else 0
+    return wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _row(label: str, text: str) -> str:

@@ -281,9 +281,11 @@ def test_a_terminal_reads_the_same_words(repository):
     server = Server(repository, "kv_storm", 70)
     judge = Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0)
     report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda _share, _said: None)
-    console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
-    console.print(render(report))
-    assert console.file.getvalue().split() == render_plain(report).split()
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    console.print(render(report, 80))
+    shown = console.file.getvalue()
+    assert shown.split() == render_plain(report).split()
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
 
 
 @pytest.mark.parametrize(
