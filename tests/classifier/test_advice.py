@@ -158,6 +158,11 @@ class TestFewerSequences:
         assert (first.current, first.proposed) == ("8", "5")  # 7 × 0.8
         assert "the mean size would allow 10" in first.reason
 
+    def test_a_number_that_running_never_reaches_would_change_nothing(self):
+        # 5 running on average and 9 at most are evicted, so a limit of 10 is none: 5 × 0.8.
+        first = advised(Cause.PREEMPTING, signals(running=5.0))[0]
+        assert (first.current, first.proposed) == ("64", "4")
+
     def test_one_sequence_cannot_become_fewer(self):
         changes = advised(Cause.PREEMPTING, known=KnownConfig(max_num_seqs=1))
         assert change(changes, "--max-num-seqs") is None
