@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
 
-from kvwatch.values import parse_duration
+from kvwatch.errors import UsageError
+from kvwatch.values import check_url, parse_duration
 
 if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse gives it no public name
@@ -27,3 +29,15 @@ def positive_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def one_metrics_url(given: str) -> str:
+    """The URL of one server's metrics; ``http://host:8000`` alone means its ``/metrics``.
+
+    Raises `UsageError`, which never repeats a URL that cannot be used: it may hold a password.
+    """
+    try:
+        parts = urlsplit(check_url(given, ("http", "https")))
+    except ValueError as fault:
+        raise UsageError(str(fault)) from None
+    return urlunsplit(parts._replace(path="/metrics")) if parts.path in ("", "/") else given

@@ -20,6 +20,7 @@ _INTERRUPTED: Final = 130
 COMMANDS: Final = {
     "run": ("kvwatch.run_command", "watch vLLM and serve what holds it back"),
     "demo": ("kvwatch.demo.command", "watch a simulated vLLM run out of KV cache"),
+    "check": ("kvwatch.check.command", "one diagnosis of a live server"),
     "record": ("kvwatch.incident.record_command", "record raw scrapes"),
     "replay": ("kvwatch.incident.replay_command", "the classifier over a recording"),
     "plan": ("kvwatch.plan.command", "how many sequences a KV cache holds, and what to set"),
@@ -75,8 +76,9 @@ def _leave_vllm_metrics_alone() -> None:
 
     prometheus_client would write our metrics into that directory, that is into vLLM's own /metrics.
     """
-    if os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None) is not None:
-        _complain("PROMETHEUS_MULTIPROC_DIR is set and ignored: it belongs to vLLM, whose metrics kvwatch must not write into")
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+        if os.environ.pop(name, None) is not None:
+            _complain(f"{name} is set and ignored: it belongs to vLLM, whose metrics kvwatch must not write into")
 
 
 def _complain(what: str) -> None:

@@ -10,24 +10,22 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
-from urllib.parse import urlsplit, urlunsplit
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from kvwatch import config
-from kvwatch.arguments import positive_count, positive_duration
+from kvwatch.arguments import one_metrics_url, positive_count, positive_duration
 from kvwatch.check.render import render, render_json, render_plain
 from kvwatch.check.watching import Progress, Watch, watch, with_version
 from kvwatch.classifier.finding import number, percent
 from kvwatch.clock import Clock, SystemClock
-from kvwatch.errors import UsageError
 from kvwatch.judge import Judge, known_of, policy_of, thresholds_of
 from kvwatch.model import Assessment, KnownConfig
 from kvwatch.plan.sources import read_log
 from kvwatch.poller.fetch import Fetch, fetch
-from kvwatch.settings import PollSettings, TargetSettings
+from kvwatch.settings import PollSettings
 
 if TYPE_CHECKING:
     from kvwatch.arguments import Subparsers
@@ -43,11 +41,11 @@ examples:
 """
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: Subparsers, summary: str) -> None:
     """Add ``check`` to the command line."""
     parser = subparsers.add_parser(
         "check",
-        help="one diagnosis of a live server",
+        help=summary,
         description="Watches a live vLLM for a while and says what holds it back and what to change.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -94,7 +92,7 @@ def run(
         ca_file=poll.ca_file,
         bearer_token_file=poll.bearer_token_file,
     )
-    url = _url(args.url)
+    url = one_metrics_url(args.url)
     known = with_version(_known(args, known_of(settings, None)), url, ask)
     judge = Judge(thresholds_of(settings), policy_of(settings), known, args.interval)
     with _progress(args.format) as progress:
@@ -102,22 +100,11 @@ def run(
     if args.format == "json":
         out.write(render_json(report) + "\n")
     elif out.isatty():
-        Console(file=out, highlight=False).print(render(report))
+        console = Console(file=out, highlight=False)
+        console.print(render(report, console.width))
     else:
         out.write(render_plain(report) + "\n")
     return report.exit_code
-
-
-def _url(given: str) -> str:
-    """The URL to ask; ``http://host:8000`` alone means its ``/metrics``."""
-    try:
-        url = TargetSettings(url=given).url
-    except ValueError as fault:
-        raise UsageError(f"{given}: not a URL kvwatch can check: write http://HOST:PORT/metrics") from fault
-    if url.startswith("dns+"):
-        raise UsageError(f"{given}: check asks one server; kvwatch run watches every address of a name")
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path="/metrics")) if parts.path in ("", "/") else url
 
 
 def _known(args: argparse.Namespace, configured: KnownConfig) -> KnownConfig:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
 
-from kvwatch.check.report import EngineReport, Report, capacity, five_lines
+from kvwatch.check.report import Report, capacity, exit_code, five_lines
 from kvwatch.classifier.finding import number, percent
-from kvwatch.model import Change, State
+from kvwatch.model import Assessment, Change, State
 
 Line = tuple[str, str]
 """A style of rich, and a line of text; both forms of text are made from the same lines."""
@@ -23,11 +24,15 @@ _STYLES: Final = {
     State.UNKNOWN: "bold magenta",
 }
 _LABEL: Final = 13
+_COLUMN: Final = 2 + _LABEL
+"""Where the text of a row begins."""
+_IN_FULL: Final = 2
+"""Changes told with effect and caution: one at a time is the rule, the others can be read in JSON or on the page."""
 
 
-def render(report: Report) -> Text:
-    """For a terminal."""
-    return Text("\n").join(Text(text, style) for style, text in lines(report))
+def render(report: Report, width: int) -> Text:
+    """For a terminal of that many columns: what does not fit in a line goes on under its own beginning."""
+    return Text("\n").join(Text(part, style) for style, text in lines(report) for part in _wrapped(text, width))
 
 
 def render_plain(report: Report) -> str:
@@ -45,7 +50,7 @@ def render_json(report: Report) -> str:
             "failures": report.failures,
             "exit_code": report.exit_code,
             "known": asdict(report.known),
-            "engines": [_engine_json(engine) for engine in report.engines],
+            "engines": [_engine_json(assessment) for assessment in report.assessments],
         },
         indent=2,
     )
@@ -55,29 +60,29 @@ def lines(report: Report) -> Iterator[Line]:
     """Everything a person is told, line by line."""
     failed = f", {report.failures} failed" if report.failures else ""
     yield "", f"{report.target}: watched for {number(report.seconds)} s, {report.scrapes + report.failures} scrapes{failed}"
-    for engine in report.engines:
+    for assessment in report.assessments:
         yield "", ""
-        yield from _engine_lines(engine, report)
+        yield from _engine_lines(assessment, report)
 
 
-def _engine_lines(engine: EngineReport, report: Report) -> Iterator[Line]:
-    verdict = engine.assessment.verdict
+def _engine_lines(assessment: Assessment, report: Report) -> Iterator[Line]:
+    verdict = assessment.verdict
     who = f"{verdict.engine.model_name} engine {verdict.engine.engine}: " if verdict.engine else ""
     yield _STYLES[verdict.state], f"{who}{verdict.state} ({verdict.cause})"
     for evidence in verdict.evidence:
         yield "", _row("evidence", evidence)
-    for alert in engine.assessment.alerts:
+    for alert in assessment.alerts:
         yield "red", _row("alert", f"{alert.name} ({alert.severity}): {alert.summary}")
-    for label, text in (*_five(engine), *_capacity(engine)):
+    for label, text in (*_five(assessment), *_capacity(assessment)):
         yield "", _row(label, text)
-    for place, change in enumerate(engine.advice, 1):
+    for place, change in enumerate(assessment.advice, 1):
         yield from _change_lines(place, change)
     if verdict.state is State.UNKNOWN and not report.failures:
         yield "dim", _row("", "a longer --for shows more")
 
 
-def _five(engine: EngineReport) -> Iterator[tuple[str, str]]:
-    found = five_lines(engine.assessment)
+def _five(assessment: Assessment) -> Iterator[tuple[str, str]]:
+    found = five_lines(assessment)
     if (tokens := found.get("generation_tokens_per_second")) is not None:
         yield "throughput", f"{number(tokens)} tokens/s generated"
     if (ratio := found.get("preemption_ratio")) is not None:
@@ -92,11 +97,10 @@ def _five(engine: EngineReport) -> Iterator[tuple[str, str]]:
             yield label, ", ".join(said)
 
 
-def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
-    found = capacity(engine.assessment)
-    pool, usage, each, fits, demand, full = (
-        found.get(key)
-        for key in ("capacity_tokens", "kv_usage", "tokens_per_sequence", "sustainable_sequences", "demand_ratio", "seconds_to_full")
+def _capacity(assessment: Assessment) -> Iterator[tuple[str, str]]:
+    found = capacity(assessment)
+    pool, usage, each, demand, full = (
+        found.get(key) for key in ("capacity_tokens", "kv_usage", "tokens_per_sequence", "demand_ratio", "seconds_to_full")
     )
     said = []
     if pool is not None:
@@ -104,14 +108,12 @@ def _capacity(engine: EngineReport) -> Iterator[tuple[str, str]]:
     if usage is not None:
         said.append(f"{percent(usage)} used")
     if each is not None:
-        said.append(f"about {number(each)} a sequence")
-    if fits is not None:
-        said.append(f"{number(fits)} such sequences fit with headroom")
+        said.append(f"a running sequence holds about {number(each)}")
     if said:
         yield "KV cache", ", ".join(said)
     if demand is not None:
         yield "KV demand", f"{demand:.2f} times the pool by running and waiting requests"
-    if full is not None:
+    if full is not None and assessment.verdict.state is State.HEALTHY:
         yield "full in", f"{number(full)} s at the present rate"
 
 
@@ -122,24 +124,30 @@ def _change_lines(place: int, change: Change) -> Iterator[Line]:
     elif change.current is not None:
         step += f" (now {change.current})"
     yield "bold cyan", _row("advice" if place == 1 else "", f"{place}. {step}")
-    for label, text in (("why", change.reason), ("effect", change.effect), ("caution", change.caution)):
+    said = (("why", change.reason), ("effect", change.effect), ("caution", change.caution))
+    for label, text in said if place <= _IN_FULL else said[:1]:
         yield "", _row("", f"   {label}: {text}")
 
 
-def _engine_json(engine: EngineReport) -> dict[str, object]:
-    verdict = engine.assessment.verdict
+def _engine_json(assessment: Assessment) -> dict[str, object]:
+    verdict = assessment.verdict
     return {
         "model_name": verdict.engine.model_name if verdict.engine else None,
         "engine": verdict.engine.engine if verdict.engine else None,
         "state": verdict.state,
         "cause": verdict.cause,
         "evidence": list(verdict.evidence),
-        "alerts": [alert.name for alert in engine.assessment.alerts],
-        "five_lines": five_lines(engine.assessment),
-        "capacity": capacity(engine.assessment),
-        "advice": [asdict(change) for change in engine.advice],
-        "exit_code": engine.exit_code,
+        "alerts": [alert.name for alert in assessment.alerts],
+        "five_lines": five_lines(assessment),
+        "capacity": capacity(assessment),
+        "advice": [asdict(change) for change in assessment.advice],
+        "exit_code": exit_code(assessment),
     }
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    indent = max(len(text) - len(text.lstrip()), _COLUMN) if text.startswith(" ") else 0
+    return wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _row(label: str, text: str) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.classifier.advice import advise
-from kvwatch.model import Assessment, Cause, Change, EngineConfig, EngineId, KnownConfig, Severity, State
+from kvwatch.model import Assessment, Cause, KnownConfig, Severity, State
 
 HEALTHY: Final = 0
 BOUND: Final = 1
@@ -18,22 +16,14 @@ _WORST_FIRST: Final = (STORM, BOUND, UNKNOWN, HEALTHY)
 """An engine known to be bound outweighs one that cannot be seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineReport:
-    """One engine at the end of the check."""
-
-    assessment: Assessment
-    advice: tuple[Change, ...]
-
-    @property
-    def exit_code(self) -> int:
-        """0 healthy, 1 bound, 2 preemption storm or stalled, 3 unknown: the Nagios convention."""
-        verdict = self.assessment.verdict
-        if verdict.state is State.UNKNOWN:
-            return UNKNOWN
-        if verdict.cause is Cause.STALLED or any(alert.severity is Severity.CRITICAL for alert in self.assessment.alerts):
-            return STORM
-        return HEALTHY if verdict.state is State.HEALTHY else BOUND
+def exit_code(assessment: Assessment) -> int:
+    """0 healthy, 1 bound, 2 preemption storm or stalled, 3 unknown: the Nagios convention."""
+    verdict = assessment.verdict
+    if verdict.state is State.UNKNOWN:
+        return UNKNOWN
+    if verdict.cause is Cause.STALLED or any(alert.severity is Severity.CRITICAL for alert in assessment.alerts):
+        return STORM
+    return HEALTHY if verdict.state is State.HEALTHY else BOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +36,14 @@ class Report:
     scrapes: int
     failures: int
     known: KnownConfig
-    engines: tuple[EngineReport, ...]
+    assessments: tuple[Assessment, ...]
+    """The last word on every engine."""
 
     @property
     def exit_code(self) -> int:
         """That of the worst engine; unknown where none was judged."""
-        codes = {engine.exit_code for engine in self.engines}
+        codes = {exit_code(assessment) for assessment in self.assessments}
         return next((code for code in _WORST_FIRST if code in codes), UNKNOWN)
-
-
-def report_on(assessment: Assessment, configs: Mapping[EngineId, EngineConfig], known: KnownConfig) -> EngineReport:
-    """The report on one engine, with the advice for it."""
-    engine = assessment.verdict.engine
-    config = configs.get(engine, EngineConfig()) if engine is not None else EngineConfig()
-    return EngineReport(assessment, advise(assessment.verdict, assessment.signals, config, known))
 
 
 def five_lines(assessment: Assessment) -> dict[str, float | None]:

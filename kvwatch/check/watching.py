@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from kvwatch.check.report import Report, report_on
+from kvwatch.check.report import Report
 from kvwatch.clock import Clock
 from kvwatch.errors import ScrapeError
 from kvwatch.judge import Judge
-from kvwatch.model import Assessment, EngineConfig, EngineId, KnownConfig, ScrapeFailure
+from kvwatch.model import Assessment, KnownConfig, ScrapeFailure
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.vllm import parse_scrape
 
@@ -39,16 +39,13 @@ def watch(how: Watch, judge: Judge, known: KnownConfig, progress: Progress) -> R
     """Scrape until the time is up (or nothing ever answers), and report; Ctrl-C ends it early with what is known by then."""
     began = how.clock.monotonic()
     said: tuple[Assessment, ...] = ()
-    configs: dict[EngineId, EngineConfig] = {}
     scrapes = failures = 0
     last = began
     try:
         while True:
             last = how.clock.monotonic()
             try:
-                scrape = parse_scrape(how.fetch(how.url), last)
-                configs |= {snapshot.engine: snapshot.config for snapshot in scrape.snapshots}
-                said = judge.scraped(scrape).assessments
+                said = judge.scraped(parse_scrape(how.fetch(how.url), last)).assessments
                 scrapes += 1
             except ScrapeError as fault:
                 said = judge.failed(ScrapeFailure(last, fault.reason, fault.detail)).assessments
@@ -59,7 +56,7 @@ def watch(how: Watch, judge: Judge, known: KnownConfig, progress: Progress) -> R
             how.wait(max(0.0, min(last + how.interval, began + how.seconds) - how.clock.monotonic()))
     except KeyboardInterrupt:
         pass
-    return Report(how.url, last - began, scrapes, failures, known, tuple(report_on(assessment, configs, known) for assessment in said))
+    return Report(how.url, last - began, scrapes, failures, known, said)
 
 
 def with_version(known: KnownConfig, url: str, fetch: Fetch) -> KnownConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import Final
 
@@ -11,6 +12,17 @@ from kvwatch.classifier.levers import memory, scale, slots
 from kvwatch.model import Cause, Change, EngineConfig, KnownConfig, Signals, State, Verdict
 
 Lever = Callable[[Case], Change | None]
+
+
+def _if_cache_is_next(lever: Lever) -> Lever:
+    """The lever, where more sequences want to run than the cache holds: with room to spare, a larger cache helps nobody."""
+
+    @wraps(lever)
+    def limited(case: Case) -> Change | None:
+        return lever(case) if case.room is not None and case.room.sequences < case.wanted else None
+
+    return limited
+
 
 LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
     {
@@ -36,7 +48,12 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
             memory.shorter_limit,
             memory.shared_beginnings,
         ),
-        Cause.SEQUENCE_SLOTS: (slots.more_sequences, scale.replicas_for_kv, memory.more_memory, memory.eight_bit_kv),
+        Cause.SEQUENCE_SLOTS: (
+            slots.more_sequences,
+            scale.replicas_for_kv,
+            _if_cache_is_next(memory.more_memory),
+            _if_cache_is_next(memory.eight_bit_kv),
+        ),
         Cause.STEP_BUDGET: (
             scale.chunked_prefill,
             slots.larger_step,

@@ -74,15 +74,18 @@ class History:
     def append(self, snapshot: Snapshot, *, restarted: bool = False) -> None:
         """Take in the newest snapshot. *restarted*: the API server's process is known to be another one."""
         previous = self._snapshots[-1] if self._snapshots else None
-        if previous is not None and snapshot.at - previous.at > self._max_gap:
+        gap = previous is not None and snapshot.at - previous.at > self._max_gap
+        again = previous is not None and (restarted or _went_back(previous, snapshot))
+        if gap or again:
             self._forget()
-            previous = None
-        if previous is not None and (restarted or _went_back(previous, snapshot)):
+        if again:
             self.restarts.append(snapshot.at)
-            self._forget()
             self.highest_running = 0.0
+        if previous is not None and again and not gap:
             previous = _at_zero(snapshot, previous.at)
             self._snapshots.append(previous)
+        elif gap:
+            previous = None
         self._note_progress(previous, snapshot)
         if self._first_seen is None:
             self._first_seen = snapshot.at

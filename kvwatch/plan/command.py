@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.console import Console
 
-from kvwatch.arguments import positive_count
+from kvwatch.arguments import one_metrics_url, positive_count
 from kvwatch.classifier.architecture import KV_DTYPES, kv_layout
 from kvwatch.classifier.startup_log import StartupLog
 from kvwatch.classifier.weights import weight_bytes
@@ -94,7 +94,7 @@ def plan_for(args: argparse.Namespace, get: Fetch) -> Plan:
     if args.config is None and args.url is None and args.log is None:
         raise UsageError("nothing to plan for: give --config FILE, --url URL or --log FILE")
     log = read_log(args.log) if args.log is not None else None
-    live = scrape_live(args.url, get, log.known if log is not None else KnownConfig()) if args.url is not None else None
+    live = scrape_live(one_metrics_url(args.url), get, log.known if log is not None else KnownConfig()) if args.url is not None else None
     typical: float | None = args.typical_tokens
     if typical is None and live is not None:
         typical = live.typical_tokens

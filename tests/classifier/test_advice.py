@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from kvwatch.classifier import levers
 from kvwatch.classifier.advice import LEVERS, advise, recommended_max_num_seqs
+from kvwatch.classifier.case import Case
 from kvwatch.classifier.levers import memory, scale, slots
 from kvwatch.model import (
     CAUSES,
@@ -114,28 +116,21 @@ class TestFewerSequences:
         assert (first.lever, first.current, first.proposed) == ("--max-num-seqs", "64", "10")
         assert first.reason == "5 120 KV tokens ÷ 512 tokens per sequence at its end"
 
-    def test_requests_of_varied_length_are_sized_as_seen_with_headroom(self):
-        # The long ones stay longest: 500 held where the mean request would hold 401. 5120 ÷ 500 × 0.8 = 8.2.
+    def test_where_lengths_vary_the_running_ones_set_the_size(self):
+        # The long ones stay longest: 500 held where the mean request would hold 401. 500 + 200 / 2 = 600: 5120 ÷ 600 = 8.5.
         first = advised(Cause.PREEMPTING, signals(tokens_per_sequence=500.0))[0]
         assert first.proposed == "8"
-        assert first.reason == "5 120 KV tokens ÷ 500 tokens per sequence × 0.8"
-
-    def test_the_designs_own_example(self):
-        found = signals(capacity_tokens=24576, next_prompt_tokens=1200.0, output_tokens=300.0, tokens_per_sequence=1720.0, running=14.0)
-        first = advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=32))[0]
-        assert (first.current, first.proposed) == ("32", "11")
-        assert first.reason == "24 576 KV tokens ÷ 1 720 tokens per sequence × 0.8"
+        assert first.reason == "5 120 KV tokens ÷ 600 tokens per sequence at its end"
 
     def test_half_grown_sequences_do_not_set_the_size(self):
-        # 100 + 1600 → 1728 at the end; 1100 held, 20480 ÷ 1100 × 0.8 = 14, but only 11 fit when they are all at their end.
-        found = signals(capacity_tokens=20480, next_prompt_tokens=100.0, output_tokens=1600.0, tokens_per_sequence=1100.0)
+        # 100 + 1600 → 1728 at the end, although those running, evicted young, hold 700.
+        found = signals(capacity_tokens=20480, next_prompt_tokens=100.0, output_tokens=1600.0, tokens_per_sequence=700.0)
         assert advised(Cause.PREEMPTING, found)[0].proposed == "11"
 
     def test_prompts_that_share_blocks_count_as_seen(self):
-        # 6000-token prompts of which most is shared: a sequence adds 300, not 6100.
-        # 40960 ÷ 300 × 0.8 = 109; at the end 300 + 100 → 416: 98.
+        # 6000-token prompts of which most is shared: a sequence holds 300 and grows to 300 + 100, not to 6200: 40960 ÷ 400.
         found = signals(next_prompt_tokens=6000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.9, capacity_tokens=40960, running=100.0)
-        assert advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=256))[0].proposed == "98"
+        assert advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=256))[0].proposed == "102"
 
     def test_a_low_holding_without_hits_is_no_sharing(self):
         found = signals(next_prompt_tokens=1000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.0)
@@ -154,13 +149,19 @@ class TestFewerSequences:
 
     def test_when_nothing_finishes_the_number_is_called_a_start(self):
         first = advised(Cause.PREEMPTING, signals(output_tokens=None))[0]
-        assert first.proposed == "10"  # 5120 ÷ 400 × 0.8
+        assert first.proposed == "10"
+        assert first.reason == "5 120 KV tokens ÷ 400 tokens per sequence × 0.8"
         assert "nothing has finished yet" in first.caution
 
     def test_the_mean_fits_and_yet_they_are_evicted_so_one_step_down(self):
         first = advised(Cause.PREEMPTING, signals(running=7.0), known=KnownConfig(max_num_seqs=8))[0]
         assert (first.current, first.proposed) == ("8", "5")  # 7 × 0.8
         assert "the mean size would allow 10" in first.reason
+
+    def test_a_number_that_running_never_reaches_would_change_nothing(self):
+        # 5 running on average and 9 at most are evicted, so a limit of 10 is none: 5 × 0.8.
+        first = advised(Cause.PREEMPTING, signals(running=5.0))[0]
+        assert (first.current, first.proposed) == ("64", "4")
 
     def test_one_sequence_cannot_become_fewer(self):
         changes = advised(Cause.PREEMPTING, known=KnownConfig(max_num_seqs=1))
@@ -192,6 +193,12 @@ class TestMoreSequences:
     def test_as_many_as_the_cache_holds_where_more_want_to_run(self):
         first = advised(Cause.SEQUENCE_SLOTS, self.roomy(waiting=200.0), self.ROOMY, KnownConfig(max_num_seqs=4))[0]
         assert first.proposed == "62"
+
+    def test_a_larger_cache_is_advised_only_where_it_is_the_next_limit(self):
+        config, known = replace(self.ROOMY, gpu_memory_utilization=0.9), KnownConfig(max_num_seqs=4)
+        assert [c.lever for c in advised(Cause.SEQUENCE_SLOTS, self.roomy(), config, known)] == ["--max-num-seqs"]
+        more = advised(Cause.SEQUENCE_SLOTS, self.roomy(waiting=200.0), config, known)
+        assert [c.lever for c in more] == ["--max-num-seqs", "--gpu-memory-utilization", "--kv-cache-dtype"]
 
     def test_an_inferred_ceiling_is_called_inferred(self):
         first = advised(Cause.SEQUENCE_SLOTS, self.roomy(), self.ROOMY, KnownConfig())[0]
@@ -245,6 +252,11 @@ class TestMemory:
     def test_four_bit_weights_where_more_want_to_run_than_fit(self):
         assert change(advised(Cause.PREEMPTING), "4-bit weights (AWQ or GPTQ)").reason.startswith("28 sequences want to run, 10 fit")
         assert change(advised(Cause.PREEMPTING, signals(running=4.0, waiting=2.0)), "4-bit weights (AWQ or GPTQ)") is None
+
+    def test_a_backlog_does_not_count_replicas(self):
+        found = change(advised(Cause.ADMISSION, signals(demand_ratio=12.0)), "replicas")
+        assert found.proposed is None
+        assert "look up how many requests arrive a second" in found.reason
 
     @pytest.mark.parametrize(("demand", "count"), [(2.6, "3"), (1.2, "2"), (1.0, None), (0.4, None), (None, None)])
     def test_replicas_follow_kv_demand(self, demand, count):
@@ -389,3 +401,38 @@ def test_gone_and_useless_levers_are_never_advised(cause):
 def test_the_recommended_number_is_that_of_the_advice():
     assert recommended_max_num_seqs(advised(Cause.PREEMPTING)) == 10
     assert recommended_max_num_seqs(advised(Cause.STALLED)) is None
+
+
+# Signals and configurations that between them reach every lever.
+SITUATIONS = [
+    (signals(), CONFIG, KNOWN),
+    (signals(next_prompt_tokens=1500.0, prefix_hit_ratio=0.0), CONFIG, KNOWN),
+    (signals(), replace(CONFIG, enable_prefix_caching=False, max_model_len=8192), KNOWN),
+    (signals(process_cpu_ratio=0.98, saturation=Saturation(5, 1000, 10, 1010)), CONFIG, KNOWN),
+    (signals(gpu_utilization=0.4), CONFIG, KnownConfig(vllm_version="0.6.3")),
+    (
+        signals(inter_token_latency=Quantiles(p50=0.02, p95=0.1, p99=0.4, mean=0.03, count=1000)),
+        CONFIG,
+        KnownConfig(max_num_batched_tokens=8192),
+    ),
+    (signals(capacity_tokens=32000, running_ceiling=4.0, waiting=200.0), CONFIG, KnownConfig(max_num_seqs=4)),
+]
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
+    orders = [[c.lever for c in advise(verdict(cause), *situation)] for situation in SITUATIONS]
+    said = {lever for order in orders for lever in order}
+    start = f"| `{STATE_OF[cause]}` | `{cause}` | "
+    (row,) = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith(start)]
+    text = row.removeprefix(start)
+    places = {lever: text.index(lever) for lever in said}
+    assert all(order == sorted(order, key=places.__getitem__) for order in orders)
+    assert text.startswith("none") is (not said)
+    assert set(re.findall(r"`(--[a-z-]+)`", text)) == {lever for lever in said if lever.startswith("--")}
+
+
+@pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=lambda f: f.__name__))
+def test_every_lever_is_reachable_by_some_signals(lever):
+    causes = [cause for cause, found in LEVERS.items() if lever in found]
+    assert any(lever(Case(verdict(cause), *situation)) is not None for cause in causes for situation in SITUATIONS)

@@ -108,3 +108,8 @@ def test_the_highest_running_count_is_remembered_until_a_restart():
     assert history.highest_running == 9
     history.append(snapshot(10, running=2.0, finished=0.0))
     assert history.highest_running == 2
+
+
+def test_a_restart_that_took_longer_than_a_gap_is_still_a_restart():
+    history = fill(snapshot(0, running=9.0, finished=50.0), snapshot(60, running=2.0, finished=3.0))
+    assert (history.highest_running, list(history.restarts), len(history)) == (2, [60], 1)

@@ -59,7 +59,7 @@ def more_memory(case: Case) -> Change | None:
         lever="--gpu-memory-utilization",
         current=f"{now:g}",
         proposed=f"{goal:g}",
-        reason=f"{number(100 * (goal - now))} % more of the card, all of it for KV: {80 * (goal - now):.1f} GiB of an 80 GiB card",
+        reason=f"{round(100 * (goal - now))} % more of the card, all of it for KV: {80 * (goal - now):.1f} GiB of an 80 GiB card",
         effect="a larger pool",
         caution="only with nothing else on the card, and without effect where --kv-cache-memory-bytes or --num-gpu-blocks-override is set; "
         "0.98 invites an out-of-memory crash after hours, restarts mean step down",

@@ -10,6 +10,9 @@ from kvwatch.classifier.finding import number, percent
 from kvwatch.model import Cause, Change
 
 _FULL_DEMAND: Final = 1.0
+_BACKLOG: Final = 4.0
+"""Past this, the queue says more of how long the overload has lasted than of how large it is."""
+_ARRIVALS: Final = "look up how many requests arrive a second and how many finish, their quotient is the number of replicas"
 _SPEND: Final = 0.7
 """Share of a core that leaves an API server process room."""
 _STREAM_INTERVAL: Final = 4
@@ -20,13 +23,15 @@ def replicas_for_kv(case: Case) -> Change | None:
     demand = case.signals.demand_ratio
     if demand is None or demand <= _FULL_DEMAND:
         return None
+    wanted = f"running and waiting requests want {demand:.1f} times the pool of this engine"
+    backlog = demand > _BACKLOG
     return Change(
         lever="replicas",
         current="1",
-        proposed=str(math.ceil(demand)),
-        reason=f"running and waiting requests want {demand:.1f} times the pool of this engine at once",
+        proposed=None if backlog else str(math.ceil(demand)),
+        reason=f"{wanted}, most of it a backlog: {_ARRIVALS}" if backlog else f"{wanted} at once",
         effect="each replica brings its own pool; tensor parallelism brings more than its share, as the weights are split too",
-        caution="that many hold all present requests at once; fewer keep pace where a queue has built up",
+        caution="scale out on KV demand, not on GPU utilisation",
     )
 
 
@@ -39,7 +44,7 @@ def replicas_for_compute(case: Case) -> Change | None:
         reason = f"{number(case.wanted)} sequences want to run, and past {knee} a larger batch does no more"
     else:
         count = None
-        reason = "look up how many requests arrive a second and how many finish: their quotient is the number of replicas"
+        reason = _ARRIVALS
     return Change(
         lever="replicas",
         current="1",

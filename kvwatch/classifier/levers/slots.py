@@ -30,9 +30,9 @@ def fewer_sequences(case: Case) -> Change | None:
             caution="until then halve it and measure again",
         )
     proposed, arithmetic = max(1, room.sequences), room.arithmetic
-    limit = current if current is not None else case.most_running
+    limit = min((count for count in (current, case.most_running) if count is not None), default=None)
     if limit is not None and proposed >= limit:
-        # The mean says they fit and yet they are evicted: lengths vary more than the headroom allows. Go down from what runs.
+        # The mean says they fit and yet they are evicted: lengths vary more than that. Go down from what runs.
         running = min(limit, case.signals.fast.running.mean if case.signals.fast.running else limit)
         proposed = max(1, math.floor(running * (1 - HEADROOM)))
         arithmetic = (

@@ -1,0 +1,317 @@
+"""``kvwatch check``: recordings served as a live server, its exit codes, and what a person and a program read."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import lzma
+
+import pytest
+from rich.console import Console
+
+from kvwatch.check.command import add_parser
+from kvwatch.check.render import render, render_plain
+from kvwatch.check.report import Report
+from kvwatch.check.watching import Watch, watch, with_version
+from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.errors import ScrapeError, UsageError
+from kvwatch.exporter.alerts import AlertPolicy
+from kvwatch.judge import Judge
+from kvwatch.model import Alert, Assessment, Cause, EngineId, FailureReason, KnownConfig, Severity, State, Verdict
+
+URL = "http://127.0.0.1:8000/metrics"
+
+
+class Server:
+    """A recording served from *start* on: its clock stands at the scrape that is asked for next."""
+
+    def __init__(self, repository, name, start=0.0):
+        with lzma.open(repository / "tests" / "data" / "recordings" / f"{name}.jsonl.xz", "rt") as lines:
+            next(lines)
+            rows = [json.loads(line) for line in lines]
+        began = rows[0]["t"]
+        self.rows = [(row["t"] - began, row) for row in rows if row["t"] - began >= start]
+        self.asked = []
+        self.next = 0
+
+    def monotonic(self):
+        return self.rows[min(self.next, len(self.rows) - 1)][0]
+
+    def unix(self):
+        return self.monotonic()
+
+    def fetch(self, url):
+        self.asked.append(url)
+        if not url.endswith("/metrics"):
+            return b'{"version": "0.32.0"}'
+        row = self.rows[min(self.next, len(self.rows) - 1)][1]
+        if "body" not in row:
+            raise ScrapeError(FailureReason.CONNECT, "connection refused")
+        return row["body"].encode()
+
+    def wait(self, seconds):
+        until = self.monotonic() + seconds
+        while self.next < len(self.rows) - 1 and self.rows[self.next][0] < until:
+            self.next += 1
+
+
+class Silence(Server):
+    """Nothing answers; time passes as it is waited for."""
+
+    def __init__(self, failure):
+        self.now, self.failure, self.asked = 0.0, failure, []
+
+    def monotonic(self):
+        return self.now
+
+    def fetch(self, url):
+        self.asked.append(url)
+        raise self.failure
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
+def check(server, *arguments, url=URL):
+    parser = argparse.ArgumentParser(prog="kvwatch")
+    add_parser(parser.add_subparsers())
+    args = parser.parse_args(["check", url, *map(str, arguments)])
+    out = io.StringIO()
+    code = args.run(args, get=server.fetch, clock=server, wait=server.wait, out=out)
+    return code, out.getvalue()
+
+
+def checked(server, *arguments):
+    code, text = check(server, *arguments, "--format", "json")
+    return code, json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "code", "verdict"),
+    [
+        pytest.param("healthy_steady", 60, 0, ("healthy", {"ok", "idle"}), id="healthy"),
+        pytest.param("kv_full_but_fine", 40, 0, ("healthy", {"ok", "kv_high"}), id="full-but-fine"),
+        pytest.param("kv_storm", 70, 2, ("kv_bound", {"preempting"}), id="storm"),
+        pytest.param("storm_mfu", 40, 2, ("kv_bound", {"preempting"}), id="storm-without-prefix-cache"),
+        pytest.param("kv_admission", 60, 1, ("kv_bound", {"admission"}), id="admission"),
+        pytest.param("seq_limit", 80, 1, ("compute_bound", {"sequence_slots"}), id="slots"),
+        pytest.param("prefill_budget", 60, 1, ("compute_bound", {"step_budget", "compute"}), id="step-budget"),
+        pytest.param("compute", 90, 1, ("compute_bound", {"compute", "sequence_slots"}), id="compute"),
+        pytest.param("stats_disabled", 0, 3, ("unknown", {"stats_disabled"}), id="stats-disabled"),
+    ],
+)
+def test_a_recording_served_live_is_judged_right(repository, name, start, code, verdict):
+    state, causes = verdict
+    found, report = checked(Server(repository, name, start), "--for", "30s")
+    (engine,) = report["engines"]
+    assert (found, engine["state"]) == (code, state)
+    assert engine["cause"] in causes
+    assert report["exit_code"] == code
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "now", "allowed"),
+    [
+        # 160 blocks of 32 tokens, requests of about 480: no more than 10 fit when they are grown.
+        pytest.param("kv_storm", 70, 64, range(7, 11), id="storm"),
+        # 1000 blocks: about 66 fit.
+        pytest.param("seq_limit", 80, 8, range(9, 67), id="slots"),
+    ],
+)
+def test_the_advice_carries_a_number_the_pool_can_hold(repository, name, start, now, allowed):
+    _, report = checked(Server(repository, name, start), "--for", "30s", "--max-num-seqs", now)
+    first = report["engines"][0]["advice"][0]
+    assert (first["lever"], first["current"]) == ("--max-num-seqs", str(now))
+    assert int(first["proposed"]) in allowed
+
+
+def test_a_healthy_engine_gets_no_advice(repository):
+    _, report = checked(Server(repository, "healthy_steady", 60))
+    assert report["engines"][0]["advice"] == []
+
+
+def test_one_scrape_is_never_enough_to_claim_healthy(repository):
+    code, report = checked(Server(repository, "healthy_steady", 60), "--for", "1ms")
+    assert (code, report["scrapes"], report["engines"][0]["cause"]) == (3, 2, "warming_up")
+
+
+def test_of_several_engines_the_worst_decides(repository):
+    code, report = checked(Server(repository, "dp2_one_starved", 60), "--for", "30s")
+    assert [engine["engine"] for engine in report["engines"]] == ["0", "1"]
+    assert code == max(engine["exit_code"] for engine in report["engines"]) == 2
+
+
+def assessed(state, cause, *alerts):
+    return Assessment(Verdict(EngineId("m", "0"), state, cause, (), 0.0), None, alerts)
+
+
+PAGE = Alert("PreemptionStorm", Severity.CRITICAL, 0.0, "s", "d")
+WARNING = Alert("KVBound", Severity.WARNING, 0.0, "s", "d")
+
+
+@pytest.mark.parametrize(
+    ("assessments", "code"),
+    [
+        ((), 3),
+        ((assessed(State.HEALTHY, Cause.OK),), 0),
+        ((assessed(State.KV_BOUND, Cause.PREEMPTING, WARNING),), 1),
+        ((assessed(State.KV_BOUND, Cause.PREEMPTING, PAGE),), 2),
+        ((assessed(State.COMPUTE_BOUND, Cause.STALLED),), 2),
+        ((assessed(State.HEALTHY, Cause.OK), assessed(State.UNKNOWN, Cause.STALE)), 3),
+        ((assessed(State.UNKNOWN, Cause.STALE), assessed(State.KV_BOUND, Cause.ADMISSION)), 1),
+        ((assessed(State.KV_BOUND, Cause.PREEMPTING, PAGE), assessed(State.HEALTHY, Cause.OK)), 2),
+        # A page that has not ended yet, of an engine that cannot be seen any more, is no diagnosis.
+        ((assessed(State.UNKNOWN, Cause.UNREACHABLE, PAGE),), 3),
+    ],
+)
+def test_exit_codes_are_those_of_the_contract(assessments, code):
+    assert Report(URL, 15.0, 16, 0, KnownConfig(), assessments).exit_code == code
+
+
+def test_a_target_that_never_answers_is_given_up_after_three_tries():
+    server = Silence(ScrapeError(FailureReason.CONNECT, "connection refused"))
+    code, report = checked(server)
+    assert (code, report["failures"], server.asked.count(URL)) == (3, 3, 3)
+    assert report["engines"][0]["cause"] == "unreachable"
+    assert "connection refused" in report["engines"][0]["evidence"][0]
+
+
+def test_a_target_that_dies_meanwhile_is_unknown_at_the_end(repository):
+    code, report = checked(Server(repository, "restart_under_storm", 30), "--for", "28s")
+    assert (code, report["engines"][0]["cause"]) == (3, "unreachable")
+    assert report["failures"] >= 1
+
+
+def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
+    server = Server(repository, "kv_storm", 70)
+    told = []
+
+    def impatient(seconds):
+        if len(told) > 20:
+            raise KeyboardInterrupt
+        server.wait(seconds)
+
+    how = Watch(URL, server.fetch, server, impatient, 1.0, 60.0)
+    report = watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0), KnownConfig(), lambda share, _said: told.append(share))
+    assert report.scrapes == 21
+    assert report.assessments[0].verdict.state is State.KV_BOUND
+    assert told == sorted(told)
+
+
+def test_the_scrapes_are_an_interval_apart(repository):
+    server = Silence(AssertionError())
+    body = Server(repository, "healthy_steady", 60).rows[0][1]["body"].encode()
+    server.fetch = lambda _url: body
+    told = []
+    how = Watch(URL, server.fetch, server, server.wait, 2.0, 10.0)
+    watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 2.0), KnownConfig(), lambda share, _said: told.append(share))
+    assert told == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+def test_the_version_is_asked_of_the_server(repository):
+    server = Server(repository, "healthy_steady")
+    _, report = checked(server, "--for", "5s")
+    assert report["known"]["vllm_version"] == "0.32.0"
+    assert server.asked[0] == "http://127.0.0.1:8000/version"
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        (b'{"version": "0.11.1"}', "0.11.1"),
+        (b'{"version": "dev"}', None),
+        (b"[]", None),
+        (b"<html>", None),
+        (b'{"version": 3}', None),
+        (None, None),
+    ],
+)
+def test_a_server_that_names_no_version_has_none(answer, version):
+    def fetch(url):
+        if answer is None:
+            raise ScrapeError(FailureReason.HTTP_STATUS, "404")
+        return answer
+
+    assert with_version(KnownConfig(), URL, fetch).vllm_version == version
+    assert with_version(KnownConfig(vllm_version="0.6.3"), URL, fetch).vllm_version == "0.6.3"
+
+
+def test_flags_go_before_the_log_and_the_log_before_the_environment(repository, tmp_path, monkeypatch):
+    monkeypatch.setenv("KVWATCH_VLLM__MAX_NUM_SEQS", "1")
+    monkeypatch.setenv("KVWATCH_VLLM__MAX_NUM_BATCHED_TOKENS", "512")
+    log = tmp_path / "vllm.log"
+    log.write_text(
+        "INFO vLLM API server version 0.10.2\nINFO non-default args: {'max_num_seqs': 48}\n"
+        "INFO GPU KV cache size: 43,600 tokens\nINFO Maximum concurrency for 8,192 tokens per request: 5.32x\n"
+    )
+    _, report = checked(Server(repository, "healthy_steady"), "--for", "5s", "--log", log, "--max-model-len", 4096)
+    assert report["known"] == {
+        "max_num_seqs": 48,
+        "max_num_batched_tokens": 512,
+        "max_model_len": 4096,
+        "kv_cache_tokens": 43600,
+        "vllm_version": "0.10.2",
+    }
+
+
+def test_text_is_plain_when_piped_and_tells_everything(repository):
+    code, text = check(Server(repository, "kv_storm", 70), "--for", "30s", "--max-num-seqs", 64)
+    assert code == 2
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert lines[0].startswith(f"{URL}: watched for 30 s, ")
+    assert "demo-8b engine 0: kv_bound (preempting)" in lines
+    labels = [line[2:15].strip() for line in lines if line.startswith("  ") and line[2:15].strip()]
+    assert [label for label in labels if label != "evidence"] == [
+        "alert",
+        "throughput",
+        "preemptions",
+        "TTFT",
+        "ITL",
+        "P99",
+        "KV cache",
+        "KV demand",
+        "advice",
+    ]
+    assert any("1. --max-num-seqs 64 → " in line for line in lines)
+
+
+def test_a_terminal_reads_the_same_words(repository):
+    server = Server(repository, "kv_storm", 70)
+    judge = Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0)
+    report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda _share, _said: None)
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    console.print(render(report, 80))
+    shown = console.file.getvalue()
+    assert shown.split() == render_plain(report).split()
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("http://127.0.0.1:8000", URL),
+        ("http://127.0.0.1:8000/", URL),
+        (URL, URL),
+        ("http://127.0.0.1:8000/engine/metrics", "http://127.0.0.1:8000/engine/metrics"),
+    ],
+)
+def test_a_bare_address_means_its_metrics(given, asked):
+    server = Silence(ScrapeError(FailureReason.CONNECT, "refused"))
+    check(server, url=given)
+    assert asked in server.asked
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host/metrics", "http://user:secret@host/metrics", "dns+http://vllm:8000/metrics"])
+def test_an_url_that_is_none_is_refused_without_repeating_a_secret(url):
+    with pytest.raises(UsageError) as refused:
+        check(Silence(AssertionError()), url=url)
+    assert "secret" not in str(refused.value)
+
+
+def test_time_until_full_is_told_before_it_is_full(repository):
+    _, calm = check(Server(repository, "kv_full_but_fine", 40), "--for", "30s")
+    _, storm = check(Server(repository, "kv_storm", 70), "--for", "30s")
+    assert "\n  full in" not in storm
+    assert "\n  KV cache" in calm
