@@ -84,8 +84,8 @@ class Schedule:
         """Start the intervals anew if the wall clock was stepped; true if it was. Call it about once a second."""
         offset = self._wall_minus_monotonic()
         stepped = abs(offset - self._offset) > _STEP_SECONDS
+        self._offset = offset
         if stepped:
-            self._offset = offset
             for job in self._scheduler.get_jobs():
                 job.modify(next_run_time=self._now())
         return stepped
