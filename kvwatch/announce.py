@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from kvwatch.model import Alert, Assessment, EngineId, Severity, State, TargetView
+from kvwatch.model import Alert, Assessment, Change, EngineId, Severity, State, TargetView
 
 _log = structlog.get_logger(__name__)
 
@@ -48,25 +48,28 @@ def _announce_state(target: str, before: Assessment | None, after: Assessment) -
         cause=str(verdict.cause),
         was=str(was.state) if was else None,
         evidence=verdict.evidence,
-        **(
-            {"advice": f"{first.lever} {first.current} -> {first.proposed}: {first.reason}" if first.proposed else first.reason}
-            if first
-            else {}
-        ),
+        **({"advice": _in_one_line(first)} if first else {}),
     )
 
 
 def _announce_alerts(
     target: str, before: dict[tuple[EngineId | None, str], Alert], after: dict[tuple[EngineId | None, str], Alert]
 ) -> None:
-    for key in after.keys() - before.keys():
-        alert = after[key]
+    for key, alert in after.items():
+        if key in before:
+            continue
         level = _log.error if alert.severity is Severity.CRITICAL else _log.warning
         level(
             "alert.fired", target=target, **_engine(key[0]), alert=alert.name, severity=str(alert.severity), description=alert.description
         )
-    for key in before.keys() - after.keys():
-        _log.info("alert.resolved", target=target, **_engine(key[0]), alert=key[1])
+    for engine, name in before:
+        if (engine, name) not in after:
+            _log.info("alert.resolved", target=target, **_engine(engine), alert=name)
+
+
+def _in_one_line(change: Change) -> str:
+    values = "" if change.proposed is None else f" {change.current or ''} -> {change.proposed}".replace("  ", " ")
+    return f"{change.lever}{values}: {change.reason}"
 
 
 def _alerts(view: TargetView) -> dict[tuple[EngineId | None, str], Alert]:

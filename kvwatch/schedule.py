@@ -70,10 +70,10 @@ class Schedule:
         """Whether jobs are being started."""
         return bool(self._scheduler.running)
 
-    def every(self, seconds: float, name: str, job: Callable[[], None]) -> None:
-        """Run *job* now and then every *seconds*. The first job starts at once, later ones spread over the interval."""
-        wait = (self._added * _GOLDEN_RATIO) % 1.0 * seconds
-        self._added += 1
+    def every(self, seconds: float, name: str, job: Callable[[], None], *, at_once: bool = False) -> None:
+        """Run *job* every *seconds*. The first one starts at once, later ones spread over the interval unless told *at_once* too."""
+        wait = 0.0 if at_once else (self._added * _GOLDEN_RATIO) % 1.0 * seconds
+        self._added += not at_once
         self._scheduler.add_job(job, Every(seconds), id=name, next_run_time=self._now() + timedelta(seconds=wait))
 
     def remove(self, name: str) -> None:
@@ -84,8 +84,8 @@ class Schedule:
         """Start the intervals anew if the wall clock was stepped; true if it was. Call it about once a second."""
         offset = self._wall_minus_monotonic()
         stepped = abs(offset - self._offset) > _STEP_SECONDS
+        self._offset = offset
         if stepped:
-            self._offset = offset
             for job in self._scheduler.get_jobs():
                 job.modify(next_run_time=self._now())
         return stepped

@@ -11,7 +11,7 @@ from kvwatch.clock import Clock
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.telemetry import Telemetry
 from kvwatch.judge import Judge, Judgement
-from kvwatch.model import FailureReason, Scrape, ScrapeFailure, TargetView
+from kvwatch.model import Assessment, Cause, FailureReason, Scrape, ScrapeFailure, State, TargetView, Verdict
 from kvwatch.settings import TargetSettings
 
 _log = structlog.get_logger(__name__)
@@ -76,4 +76,12 @@ class TargetWatch:
         except Exception as fault:  # noqa: BLE001 - a fault of ours must not end the watch: it is logged, counted and shown
             _log.exception("scrape.broke", target=self.target.name)
             failure = ScrapeFailure(self._clock.monotonic(), FailureReason.INTERNAL, f"kvwatch failed: {type(fault).__name__}")
-        return failure, self._judge.failed(failure)
+        return failure, self._judge_failure(failure)
+
+    def _judge_failure(self, failure: ScrapeFailure) -> Judgement:
+        try:
+            return self._judge.failed(failure)
+        except Exception:  # noqa: BLE001 - see above; what can still be said is that nothing is known
+            _log.exception("judge.broke", target=self.target.name)
+            verdict = Verdict(None, State.UNKNOWN, Cause.UNREACHABLE, (f"{failure.reason}: {failure.detail}",), failure.at)
+            return Judgement((Assessment(verdict, None),), ())

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -29,7 +29,7 @@ from kvwatch.exporter.status import status_json
 from kvwatch.exporter.telemetry import Telemetry
 from kvwatch.judge import judge_for
 from kvwatch.model import Scrape, TargetView
-from kvwatch.poller.discovery import Discovery
+from kvwatch.poller.discovery import Discovery, follows_dns
 from kvwatch.poller.fetch import fetch
 from kvwatch.poller.gpu import scrape_gpu
 from kvwatch.poller.vllm import parse_scrape
@@ -67,6 +67,7 @@ class Daemon:
         self._schedule = Schedule(SystemClock(), self._overrun)
         self._discovery = Discovery(settings.targets, settings.discovery)
         self._discovery_faults: tuple[str, ...] = ()
+        self._discovered = False
         self._watches: dict[str, TargetWatch] = {}
         self._lock = threading.Lock()
         self._last_tick = clock.monotonic()
@@ -95,8 +96,9 @@ class Daemon:
         )
         self._server = serve(make_app(sources), host=host, port=port, cert_file=web.cert_file, key_file=web.key_file)
         self._push.start()
-        self._discover()
-        self._schedule.every(self._settings.discovery.refresh / self._pace, _DISCOVERY, self._discover)
+        self._follow([target for target in self._settings.targets if not follows_dns(target)])
+        # Names and files in a thread of their own: a resolver that hangs must hold up neither these targets nor a signal to stop.
+        self._schedule.every(self._settings.discovery.refresh / self._pace, _DISCOVERY, self._discover, at_once=True)
         self._schedule.start()
         _log.info("kvwatch.started", version=__version__, url=self._server.url, targets=sorted(self._watches))
 
@@ -125,17 +127,22 @@ class Daemon:
         return self._schedule.running and (not self._watches or self._clock.monotonic() - self._last_tick < patience)
 
     def ready(self) -> bool:
-        """Whether every target was polled once."""
-        return all(view.at is not None for view in self.views())
+        """Whether it is known what to watch, and every target was polled once."""
+        return self._discovered and all(view.at is not None for view in self.views())
 
     def _discover(self) -> None:
-        """Add watches for the targets that came, and end those of the targets that left."""
+        """Look which targets there are now, and watch those."""
         found = self._discovery.discover()
         for fault in found.faults:
             if fault not in self._discovery_faults:
                 _log.warning("discovery.failed", detail=fault)
         self._discovery_faults = found.faults
-        wanted = {target.name: target for target in found.targets}
+        self._follow(found.targets)
+        self._discovered = True
+
+    def _follow(self, targets: Sequence[TargetSettings]) -> None:
+        """Add watches for the targets that came, and end those of the targets that left."""
+        wanted = {target.name: target for target in targets}
         for name, watch in list(self._watches.items()):
             if wanted.get(name) != watch.target:
                 self._remove(name)
@@ -155,6 +162,8 @@ class Daemon:
             publish=self._publish,
         )
         self._telemetry.target_added(target.name)
+        if not self._watches:
+            self._last_tick = self._clock.monotonic()  # until now there was nothing to poll
         with self._lock:
             self._watches[target.name] = watch
         self._schedule.every(interval / self._pace, target.name, watch.tick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from peers import Peer
+
+from kvwatch.clock import SystemClock
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 TOOLS: Final = REPOSITORY / ".cache" / "tools"
@@ -45,3 +49,29 @@ def require_tool() -> Callable[[str], Path]:
 def repository() -> Path:
     """Root of the working copy."""
     return REPOSITORY
+
+
+@pytest.fixture
+def peer():
+    """Starts peers, stops them after the test."""
+    with contextlib.ExitStack() as peers:
+
+        def start(behave, **options):
+            started = Peer(behave, **options)
+            peers.callback(started.close)
+            return started
+
+        yield start
+
+
+@pytest.fixture
+def seconds():
+    """Real seconds that a call took."""
+    clock = SystemClock()
+
+    def measure(call):
+        begin = clock.monotonic()
+        call()
+        return clock.monotonic() - begin
+
+    return measure

@@ -56,7 +56,7 @@ class Discovery:
     def __init__(self, targets: Sequence[TargetSettings], settings: DiscoverySettings, lookup: Lookup | None = None) -> None:
         self._configured = tuple(targets)
         self._globs = tuple(settings.files)
-        needs_dns = any(_follows_dns(target) for target in targets)
+        needs_dns = any(follows_dns(target) for target in targets)
         self._lookup = lookup or (dns_lookup(settings.dns_server) if needs_dns else _no_lookup)
         self._last_good: dict[str, tuple[TargetSettings, ...]] = {}
 
@@ -69,7 +69,7 @@ class Discovery:
         faults: list[str] = []
         found: list[TargetSettings] = []
         for target in self._configured:
-            if _follows_dns(target):
+            if follows_dns(target):
                 found += self._or_last_good(target.url, partial(addresses_as_targets, target, self._lookup), faults)
             else:
                 found.append(target)
@@ -197,7 +197,8 @@ def _distinct(found: Iterable[TargetSettings], faults: list[str]) -> Iterator[Ta
         yield target
 
 
-def _follows_dns(target: TargetSettings) -> bool:
+def follows_dns(target: TargetSettings) -> bool:
+    """Whether the target stands for every address of a name."""
     return target.url.startswith("dns+")
 
 

@@ -11,6 +11,7 @@ import tracemalloc
 from functools import partial
 
 import pytest
+from peers import BODY, answer, drips, is_silent, resets, sends, sends_without_end
 
 from kvwatch.clock import SystemClock
 from kvwatch.errors import ScrapeError
@@ -21,49 +22,8 @@ from kvwatch.poller.fetch import fetch as real_fetch
 DEADLINE = 0.3
 LATE = 0.9
 """More than this is not the deadline any more, on a busy machine either."""
-BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n"
 
 fetch = partial(real_fetch, deadline=DEADLINE, max_bytes=1_000_000, clock=SystemClock())
-
-
-def answer(body=BODY, head=b"HTTP/1.1 200 OK", *headers):
-    """A whole answer with its length."""
-    lines = (head, *headers, b"Content-Length: %d" % len(body), b"", b"")
-    return b"\r\n".join(lines) + body
-
-
-def sends(*pieces):
-    def behave(peer, _stopped):
-        for piece in pieces:
-            peer.sendall(piece)
-
-    return behave
-
-
-def drips(before, piece):
-    """`before` at once, then `piece` again and again, each within any timeout of a single read."""
-
-    def behave(peer, stopped):
-        peer.sendall(before)
-        while not stopped.wait(0.02):
-            peer.sendall(piece)
-
-    return behave
-
-
-def is_silent(_peer, stopped):
-    stopped.wait(5)
-
-
-def resets(peer, _stopped):
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-
-
-def sends_without_end(peer, stopped):
-    peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-    piece = b"x" * 65536
-    while not stopped.is_set():
-        peer.sendall(piece)
 
 
 def failure_of(call):

@@ -1,4 +1,4 @@
-"""Peers that misbehave."""
+"""Servers that misbehave, each in its own way."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import contextlib
 import socket
 import threading
 
-import pytest
-
-from kvwatch.clock import SystemClock
+BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n"
 
 
 class Peer:
@@ -59,27 +57,41 @@ class Peer:
         self._thread.join()
 
 
-@pytest.fixture
-def peer():
-    """Starts peers, stops them after the test."""
-    with contextlib.ExitStack() as peers:
-
-        def start(behave, **options):
-            started = Peer(behave, **options)
-            peers.callback(started.close)
-            return started
-
-        yield start
+def answer(body=BODY, head=b"HTTP/1.1 200 OK", *headers):
+    """A whole answer with its length."""
+    lines = (head, *headers, b"Content-Length: %d" % len(body), b"", b"")
+    return b"\r\n".join(lines) + body
 
 
-@pytest.fixture
-def seconds():
-    """Real seconds that a call took."""
-    clock = SystemClock()
+def sends(*pieces):
+    def behave(peer, _stopped):
+        for piece in pieces:
+            peer.sendall(piece)
 
-    def measure(call):
-        begin = clock.monotonic()
-        call()
-        return clock.monotonic() - begin
+    return behave
 
-    return measure
+
+def drips(before, piece):
+    """`before` at once, then `piece` again and again, each within any timeout of a single read."""
+
+    def behave(peer, stopped):
+        peer.sendall(before)
+        while not stopped.wait(0.02):
+            peer.sendall(piece)
+
+    return behave
+
+
+def is_silent(_peer, stopped):
+    stopped.wait(5)
+
+
+def resets(peer, _stopped):
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+
+
+def sends_without_end(peer, stopped):
+    peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    piece = b"x" * 65536
+    while not stopped.is_set():
+        peer.sendall(piece)

@@ -1,0 +1,96 @@
+"""The form of the log."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from kvwatch import log
+from kvwatch.settings import LogSettings
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Logging is the process's: give it back."""
+    handlers, level, before = logging.root.handlers[:], logging.root.level, structlog.get_config()
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    structlog.configure(**before)
+
+
+def logged(stream, **settings):
+    log.configure(LogSettings(**settings), stream)
+    return structlog.get_logger("test")
+
+
+def test_elsewhere_than_on_a_terminal_an_event_is_a_line_of_json():
+    stream = io.StringIO()
+    logged(stream).warning("engine.state_changed", ratio=0.5, evidence=("12 wait", 'a "quote"\nand a line'))
+    (line,) = stream.getvalue().splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["level"], event["ratio"]) == ("engine.state_changed", "warning", 0.5)
+    assert event["evidence"] == ["12 wait", 'a "quote"\nand a line']
+    assert event["timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_json_is_null(number):
+    stream = io.StringIO()
+    logged(stream).info("x", seconds=number)
+    assert json.loads(stream.getvalue())["seconds"] is None
+
+
+def test_a_traceback_stays_in_its_line():
+    stream = io.StringIO()
+    try:
+        int("broken")
+    except ValueError:
+        logged(stream).exception("scrape.broke")
+    (line,) = stream.getvalue().splitlines()
+    assert "ValueError: invalid literal" in json.loads(line)["exception"]
+
+
+@pytest.mark.parametrize(
+    ("stream", "form", "is_json"),
+    [
+        pytest.param(io.StringIO, "auto", True, id="auto-elsewhere"),
+        pytest.param(Terminal, "auto", False, id="auto-on-a-terminal"),
+        pytest.param(Terminal, "json", True, id="json-on-a-terminal"),
+        pytest.param(io.StringIO, "console", False, id="console-elsewhere"),
+    ],
+)
+def test_the_form_follows_the_terminal_unless_it_is_set(stream, form, is_json):
+    out = stream()
+    logged(out, format=form).info("kvwatch.started", url="http://x")
+    assert out.getvalue().startswith("{") is is_json
+    assert "kvwatch.started" in out.getvalue()
+
+
+def test_a_level_hides_what_is_below_it():
+    stream = io.StringIO()
+    logger = logged(stream, level="warning")
+    logger.info("hidden")
+    logger.debug("hidden")
+    logger.warning("shown")
+    assert "hidden" not in stream.getvalue()
+    assert "shown" in stream.getvalue()
+
+
+def test_other_libraries_take_the_same_form_and_are_heard_from_warning_on():
+    stream = io.StringIO()
+    logged(stream, level="debug")
+    logging.getLogger("urllib3").warning("retrying %s", "x")
+    logging.getLogger("urllib3").info("hidden")
+    logging.getLogger("apscheduler.scheduler").warning("skipped: maximum number of running instances reached")
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "retrying x"
