@@ -74,6 +74,13 @@ _FIXED: Final = Act(
     _follow_advice,
     frozenset({Cause.OK}),
 )
+_BUSY: Final = Act(
+    "A busy morning",
+    "Two requests a second. The cache has room for them.",
+    60.0,
+    lambda simulation, _: simulation.set_load(OpenLoop(2.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    frozenset({Cause.OK}),
+)
 _FEW_SLOTS: Final = Act(
     "Too careful",
     "Somebody lowers --max-num-seqs to 4. The cache is nearly empty, and requests wait all the same: slots, not memory.",
@@ -101,6 +108,6 @@ SCENARIOS: Final[Mapping[str, tuple[Act, ...]]] = {
     "story": (_CALM, _FULL, _STORM, _FIXED, _FEW_SLOTS),
     "storm": (_CALM, _STORM, _FIXED),
     "long-prompts": (_CALM, _LONG_PROMPTS),
-    "slots": (_CALM, _FIXED, _FEW_SLOTS),
+    "slots": (_BUSY, _FEW_SLOTS),
     "stall": (_CALM, _FROZEN, _THAWED),
 }

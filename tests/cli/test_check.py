@@ -75,7 +75,7 @@ class Silence(Server):
 
 def check(server, *arguments, url=URL):
     parser = argparse.ArgumentParser(prog="kvwatch")
-    add_parser(parser.add_subparsers())
+    add_parser(parser.add_subparsers(), "summary")
     args = parser.parse_args(["check", url, *map(str, arguments)])
     out = io.StringIO()
     code = args.run(args, get=server.fetch, clock=server, wait=server.wait, out=out)

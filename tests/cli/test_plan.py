@@ -66,7 +66,7 @@ def no_fetch(url):
 
 def run(*arguments, get=no_fetch):
     parser = argparse.ArgumentParser(prog="kvwatch")
-    add_parser(parser.add_subparsers())
+    add_parser(parser.add_subparsers(), "summary")
     args = parser.parse_args(["plan", *map(str, arguments)])
     out = io.StringIO()
     assert args.run(args, get=get, out=out) == 0

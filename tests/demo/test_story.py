@@ -1,0 +1,78 @@
+"""Every act of every scenario ends with the verdict its text promises, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvwatch.demo.acts import SCENARIOS, SERVER
+from kvwatch.exporter.metrics import recommended_max_num_seqs
+from kvwatch.judge import judge_for
+from kvwatch.model import Cause, FailureReason, ScrapeFailure, State
+from kvwatch.poller.vllm import parse_scrape
+from kvwatch.settings import Settings
+from kvwatch.simulator.exposition import expose
+from kvwatch.simulator.simulation import Simulation
+
+POLL = 5.0
+
+
+class Rehearsal:
+    """The stage without HTTP, threads or waiting."""
+
+    def __init__(self, seed):
+        self.simulation = Simulation(SERVER, seed=seed)
+        self.judge = judge_for(Settings(), interval=POLL)
+        self.now = 0.0
+        self.advised = None
+
+    def poll(self):
+        self.now += POLL
+        self.simulation.advance(self.now)
+        if self.simulation.serving:
+            judgement = self.judge.scraped(parse_scrape(expose(self.simulation).encode(), self.now))
+        else:
+            judgement = self.judge.failed(ScrapeFailure(self.now, FailureReason.CONNECT, "refused"))
+        said = judgement.assessments[0]
+        self.advised = recommended_max_num_seqs(said.advice) or self.advised
+        return said
+
+    def play(self, act):
+        """Everything kvwatch said during the act."""
+        act.begin(self.simulation, self.advised)
+        return [self.poll() for _ in range(round(act.seconds / POLL))]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_every_act_ends_with_the_verdict_it_promises(scenario, seed):
+    rehearsal = Rehearsal(seed)
+    ends = {act.title: (rehearsal.play(act)[-1].verdict.cause, act.expected) for act in SCENARIOS[scenario]}
+    assert {title: cause for title, (cause, expected) in ends.items() if cause not in expected} == {}
+
+
+def test_the_story_pages_for_the_storm_alone_and_resolves_after_the_advice():
+    rehearsal = Rehearsal(seed=1)
+    paging = {}
+    for act in SCENARIOS["story"]:
+        said = rehearsal.play(act)
+        paging[act.title] = [any(alert.name == "PreemptionStorm" for alert in one.alerts) for one in said]
+    assert {title for title, pages in paging.items() if pages[-1]} == {"The campaign"}
+    assert not any(paging["A quiet morning"] + paging["Full, and fine"] + paging["Too careful"])
+
+
+def test_following_the_advice_ends_the_evictions():
+    rehearsal = Rehearsal(seed=2)
+    for act in SCENARIOS["storm"]:
+        said = rehearsal.play(act)
+    assert 8 <= rehearsal.advised < SERVER.max_num_seqs
+    assert rehearsal.simulation.config.max_num_seqs == rehearsal.advised
+    assert (said[-1].verdict.state, said[-1].signals.slow.preemptions) == (State.HEALTHY, 0)
+
+
+def test_a_full_cache_without_a_queue_is_never_called_a_fault():
+    rehearsal = Rehearsal(seed=3)
+    calm, full = SCENARIOS["story"][:2]
+    rehearsal.play(calm)
+    said = rehearsal.play(full)
+    assert max(one.signals.kv_usage for one in said) > 0.85
+    assert {one.verdict.cause for one in said} <= {Cause.OK, Cause.KV_HIGH}
