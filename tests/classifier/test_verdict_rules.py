@@ -78,6 +78,19 @@ def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
         ),
         pytest.param({"preemptions": 9.0, "preemption_ratio": 0.3, "kv_usage": None}, {}, Cause.PREEMPTING, id="usage not reported"),
         pytest.param({"preemptions": None} | usage(0.99), {}, None, id="preemptions not reported"),
+        pytest.param({"preemptions": 3.0, "preemption_ratio": 0.04} | usage(0.99), {}, None, id="a wave too large, no queue"),
+        pytest.param(
+            {"preemptions": 3.0, "preemption_ratio": 0.04} | usage(0.99) | queue(5.0), {}, Cause.PREEMPTING, id="the same and a queue"
+        ),
+        pytest.param(
+            {"preemptions": 9.0, "preemption_ratio": 0.04} | usage(0.99) | queue(5.0), {"at_ceiling_share": 0.9}, None, id="slots taken"
+        ),
+        pytest.param(
+            {"preemptions": 9.0, "preemption_ratio": 0.14} | usage(0.99) | queue(5.0),
+            {"at_ceiling_share": 0.9},
+            Cause.PREEMPTING,
+            id="slots taken, and a storm",
+        ),
     ],
 )
 def test_preempting(windows, fields, expected):
@@ -93,6 +106,15 @@ def test_evictions_of_half_a_minute_ago_are_over_when_none_came_lately():
     ("windows", "fields", "expected"),
     [
         pytest.param(queue(9.0) | usage(0.93), POOL, Cause.ADMISSION, id="700 tokens free, 1 000 needed"),
+        pytest.param(
+            queue(9.0) | usage(0.93),
+            POOL | {"sequences_prefilling": 0.95},
+            None,
+            id="no room, but the processor is never done with the last prompt",
+        ),
+        pytest.param(
+            queue(9.0) | usage(0.93), POOL | {"sequences_prefilling": 6.0}, Cause.ADMISSION, id="several API servers count each step"
+        ),
         pytest.param(queue(9.0) | usage(0.60), POOL, None, id="4 000 free: something else holds them"),
         pytest.param(queue(0.0) | usage(0.99), POOL, None, id="full, and nobody waits: what you paid for"),
         pytest.param(queue(9.0) | usage(0.62), POOL | {"next_prompt_tokens": 3500.0}, Cause.ADMISSION, id="long prompts block at 62 %"),

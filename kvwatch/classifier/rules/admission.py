@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kvwatch.classifier.finding import Finding, number, percent
-from kvwatch.classifier.rules.pressure import free_tokens_at_fullest, fullness, is_hot, is_pinned, next_prompt_does_not_fit
+from kvwatch.classifier.rules.pressure import (
+    free_tokens_at_fullest,
+    fullness,
+    is_hot,
+    is_pinned,
+    next_prompt_does_not_fit,
+    share_of_steps_with_prefill,
+)
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
+
+_NEVER_RESTS: Final = 0.85
 
 
 def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     """A sustained queue, and at its fullest the cache had no room for the next prompt.
 
     Where the next prompt is not known, a hot cache under a running count that swings says the same; a count that stands
-    still means another limit.
+    still means another limit. And where a prompt is being computed in nearly every step, the next one could not be taken any
+    sooner if there were room for it.
     """
-    if not is_sustained(signals) or signals.recent.queue is None:
+    if not is_sustained(signals) or signals.recent.queue is None or (share_of_steps_with_prefill(signals) or 0.0) >= _NEVER_RESTS:
         return None
     waiting = f"{number(signals.recent.queue.mean)} requests waiting"
     free, full = free_tokens_at_fullest(signals), fullness(signals)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
-from kvwatch.classifier.rules.pressure import has_plenty_of_room
+from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_pinned
+from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
 
 _FEWEST: Final = 3
 """Single evictions happen to a cache that is well used."""
-_SMALLEST_RATIO: Final = 0.02
+_WORTH_NAMING: Final = 0.02
+_BY_ITSELF: Final = 0.05
 
 
 def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
@@ -22,7 +24,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     """
     window = signals.fast
     count, ratio = window.preemptions, window.preemption_ratio
-    if count is None or count < _FEWEST or (ratio is not None and ratio < _SMALLEST_RATIO):
+    if count is None or count < _FEWEST or (ratio is not None and ratio < _smallest_ratio(signals)):
         return None
     if not signals.recent.preemptions or has_plenty_of_room(signals):
         return None
@@ -34,3 +36,11 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     if signals.waiting:
         evidence.append(f"{number(signals.waiting)} requests waiting")
     return Finding(State.KV_BOUND, Cause.PREEMPTING, tuple(evidence))
+
+
+def _smallest_ratio(signals: Signals) -> float:
+    """From which share of the stints on evictions are what holds the engine back.
+
+    While nobody waits, or while the slots are taken anyway, a few evictions are the price of a cache that is well used.
+    """
+    return _WORTH_NAMING if is_sustained(signals) and not is_pinned(signals) else _BY_ITSELF

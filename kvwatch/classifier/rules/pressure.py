@@ -13,6 +13,7 @@ from kvwatch.model import Signals
 _HOT: Final = 0.90
 _LONGER_THAN_MEAN: Final = 1.15
 """The request at the head of a blocked queue is longer than the mean one: short ones pass sooner."""
+_PROMPTS_AT_ONCE: Final = 2.5
 _HALF_FULL: Final = 0.50
 _MOSTLY_AT_CEILING: Final = 0.4
 _BATCH_AT_CEILING: Final = 0.9
@@ -57,6 +58,22 @@ def has_plenty_of_room(signals: Signals) -> bool:
     """
     full = fullness(signals)
     return full is not None and full < _HALF_FULL and full + (signals.sequence_share or 0.0) < _HOT
+
+
+def tokens_per_step(signals: Signals) -> float | None:
+    """Tokens computed in a mean step; prompts count as a whole in the step of their first token, so only the mean means anything."""
+    if not signals.fast.steps or signals.fast.step_tokens is None:
+        return None
+    return signals.fast.step_tokens / signals.fast.steps
+
+
+def share_of_steps_with_prefill(signals: Signals) -> float | None:
+    """How often a prompt was under way, 0..1: prompts are taken one after the other, so it is the sequences in their prefill.
+
+    Where many more seem to be under way, several API servers have counted each step, and the share is not known.
+    """
+    prefilling = signals.sequences_prefilling
+    return None if prefilling is None or prefilling > _PROMPTS_AT_ONCE else min(1.0, prefilling)
 
 
 def is_pinned(signals: Signals) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
-from kvwatch.classifier.rules.pressure import is_pinned
+from kvwatch.classifier.rules.pressure import is_pinned, share_of_steps_with_prefill, tokens_per_step
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
@@ -14,8 +14,6 @@ _MOSTLY_PREFILL: Final = 0.5
 _SMALLEST_BUDGET: Final = 128.0
 """Nobody runs vLLM with a smaller step (the default is 2048 and more): fewer tokens a step are not a full one."""
 _IN_MOST_STEPS: Final = 0.5
-_FEW: Final = 2.5
-"""Prompts are taken one after the other; where many more seem to be under way, several API servers have counted each step."""
 _FULL_STEP: Final = 0.9
 
 
@@ -28,7 +26,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     share, queue = signals.prefill_token_share, signals.recent.queue
     if not is_sustained(signals) or queue is None or share is None or share < _MOSTLY_PREFILL:
         return None
-    tokens = _tokens_per_step(signals)
+    tokens = tokens_per_step(signals)
     if tokens is not None and tokens < _SMALLEST_BUDGET:
         return None
     if is_pinned(signals) and not _steps_are_full(signals):
@@ -41,15 +39,8 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     return Finding(State.COMPUTE_BOUND, Cause.STEP_BUDGET, tuple(evidence))
 
 
-def _tokens_per_step(signals: Signals) -> float | None:
-    """Tokens computed in a mean step; prompts count as a whole in the step of their first token, so only the mean means anything."""
-    if not signals.fast.steps or signals.fast.step_tokens is None:
-        return None
-    return signals.fast.step_tokens / signals.fast.steps
-
-
 def _steps_are_full(signals: Signals) -> bool:
-    tokens = _tokens_per_step(signals)
+    tokens = tokens_per_step(signals)
     if signals.step_token_budget is not None and tokens is not None:
         return tokens >= _FULL_STEP * signals.step_token_budget
-    return signals.sequences_prefilling is not None and _IN_MOST_STEPS <= signals.sequences_prefilling <= _FEW
+    return (share_of_steps_with_prefill(signals) or 0.0) >= _IN_MOST_STEPS
