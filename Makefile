@@ -13,7 +13,7 @@ demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and r
 test: $(DEV) tools ## Every test
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-e2e-long: $(DEV) tools ## Storms after busy minutes, through dead Alertmanagers and restarts, on real binaries (17 minutes)
+e2e-long: $(DEV) tools ## Storms after busy minutes, through dead Alertmanagers and restarts, on real binaries (15 minutes)
 	$(BIN)/python -m pytest tests/e2e/long_storms.py -n 3 -s
 
 lint: $(DEV) ## Style, types, architecture

@@ -84,12 +84,16 @@ def _exposition(phase: Phase, done: Mapping[str, float]) -> str:
 
 
 def recorded(name: str, skip: float = 0.0) -> Timeline:
-    """A recording in real time from *skip* seconds on; its last body stays."""
+    """A recording in real time from *skip* seconds on; after it the server is gone."""
     with Reader(RECORDINGS / f"{name}.jsonl.xz", _complain) as entries:
         scrapes = [(entry.t, entry.body) for entry in entries]
     start = scrapes[0][0] + skip
     times = [t for t, _ in scrapes]
-    return lambda at: scrapes[max(0, bisect_right(times, start + at) - 1)][1]
+
+    def body(at: float) -> bytes | None:
+        return None if start + at > times[-1] else scrapes[max(0, bisect_right(times, start + at) - 1)][1]
+
+    return body
 
 
 def _complain(what: str) -> None:

@@ -1,4 +1,4 @@
-"""Storms that take longer than anybody waits for at every change: ``pytest tests/e2e/long_storms.py``, about 30 minutes, 17 with ``-n 3``.
+"""Storms that take longer than anybody waits for at every change: ``pytest tests/e2e/long_storms.py``, 26 minutes, 15 with ``-n 3``.
 
 Not named ``test_…``, so that a plain ``pytest`` does not collect it. Every test prints its legs in seconds.
 """
