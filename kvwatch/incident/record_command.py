@@ -39,8 +39,7 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record until the time is up or somebody stops it; a target that does not answer is recorded as such."""
-    clock = SystemClock()
-    poll, url = _settings(arguments)
+    clock, poll, url = SystemClock(), PollSettings(), _checked(arguments.url)
     ask = partial(fetch, deadline=poll.deadline, max_bytes=poll.max_body_bytes, clock=clock)
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     console = Console(stderr=True)
@@ -50,18 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
             scrapes += 1
             failures += not _record(writer, ask, url, clock)
             status.update(f"{scrapes} scrapes recorded, {failures} failed; Ctrl-C ends it")
-    console.print(f"{arguments.output}: {scrapes} scrapes, {failures} failed", highlight=False)
+    console.print(f"{arguments.output}: {scrapes} scrapes, {failures} failed", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def _settings(arguments: argparse.Namespace) -> tuple[PollSettings, str]:
-    """How to poll, and whom. Raises `UsageError`."""
+def _checked(url: str) -> str:
+    """The URL, if it is one. Raises `UsageError`."""
     try:
-        poll = PollSettings(interval=arguments.interval)
-    except ValueError as fault:
-        raise UsageError("--interval: it must be between 100ms and 7d") from fault
-    try:
-        return poll, check_url(arguments.url, ("http", "https"))
+        return check_url(url, ("http", "https"))
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
 

@@ -42,7 +42,8 @@ def command(*arguments):
     return [sys.executable, "-m", "kvwatch", *map(str, arguments)]
 
 
-def kvwatch(*arguments, **options):
+def kvwatch(*arguments, cwd=None, **environment):
     """Run kvwatch to its end."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, check=False, env=environment, **options)
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env={**os.environ, **environment}
+    )
