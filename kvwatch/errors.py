@@ -6,6 +6,7 @@
     ├── ScrapeError       a scrape gave no snapshots; carries a closed `FailureReason`
     ├── ConfigError       the configuration cannot be used; carries every fault found, not the first
     ├── RecordingError    a recording cannot be read at all (single bad lines are skipped, not raised)
+    ├── PrometheusError   a Prometheus gave no samples to replay
     └── UsageError        a command's arguments make no sense together
 """
 
@@ -39,6 +40,10 @@ class ConfigError(KVWatchError):
 
 class RecordingError(KVWatchError):
     """A recording cannot be read at all."""
+
+
+class PrometheusError(KVWatchError):
+    """A Prometheus gave no samples to replay."""
 
 
 class UsageError(KVWatchError):

@@ -18,7 +18,8 @@ from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.incident.recording import Writer
 from kvwatch.model import FailureReason
 from kvwatch.poller.fetch import Fetch, fetch
-from kvwatch.settings import PollSettings, TargetSettings
+from kvwatch.settings import PollSettings
+from kvwatch.values import check_url
 
 if TYPE_CHECKING:
     from kvwatch.arguments import Subparsers
@@ -38,11 +39,7 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record until the time is up or somebody stops it; a target that does not answer is recorded as such."""
-    clock, poll = SystemClock(), PollSettings(interval=arguments.interval)
-    try:
-        url = TargetSettings(url=arguments.url).url
-    except ValueError as fault:
-        raise UsageError(f"{arguments.url}: not a URL kvwatch can record") from fault
+    clock, poll, url = SystemClock(), PollSettings(), _checked(arguments.url)
     ask = partial(fetch, deadline=poll.deadline, max_bytes=poll.max_body_bytes, clock=clock)
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     console = Console(stderr=True)
@@ -52,8 +49,16 @@ def run(arguments: argparse.Namespace) -> int:
             scrapes += 1
             failures += not _record(writer, ask, url, clock)
             status.update(f"{scrapes} scrapes recorded, {failures} failed; Ctrl-C ends it")
-    console.print(f"{arguments.output}: {scrapes} scrapes, {failures} failed", highlight=False)
+    console.print(f"{arguments.output}: {scrapes} scrapes, {failures} failed", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _checked(url: str) -> str:
+    """The URL, if it is one. Raises `UsageError`."""
+    try:
+        return check_url(url, ("http", "https"))
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
 
 
 def _beat(clock: Clock, interval: float, seconds: float | None) -> Iterator[None]:

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import IO, Any, Final, Self
 from kvwatch.errors import RecordingError
 
 VERSION: Final = 1
+_END_OF_TIME: Final = 1e12
+"""Unix seconds beyond any clock; NaN and infinities, which Python's JSON lets pass, are not below it either."""
 _OPENERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".xz": lzma.open}
 """By suffix; anything else is plain."""
 
@@ -55,7 +58,11 @@ class Reader:
             self._file = _open(path, self._raw)
         except OSError as fault:
             raise RecordingError(f"{path}: {fault.strerror or fault}") from fault
-        self.header = self._read_header()
+        try:
+            self.header = self._read_header()
+        except RecordingError:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -92,14 +99,14 @@ class Reader:
         try:
             for line in self._file:  # noqa: UP028 - `yield from` would close the file together with a generator that was not finished
                 yield line
-        except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as fault:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError) as fault:
             raise RecordingError(f"{self._path}: cut short or damaged: {fault}") from fault
 
     def _read_header(self) -> dict[str, Any]:
         line = next(self._lines(), "")
         try:
             header = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict) or "kvwatch_recording" not in header:
             raise RecordingError(f'{self._path}: not a kvwatch recording: its first line is not {{"kvwatch_recording": {VERSION}, …}}')
@@ -111,25 +118,28 @@ class Reader:
 def _entry(line: str) -> Entry:
     try:
         found = json.loads(line)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise ValueError(f"not JSON ({fault})") from fault
-    if not isinstance(found, dict) or isinstance(found.get("t"), bool) or not isinstance(found.get("t"), int | float):
-        raise ValueError('no scrape: "t" (unix seconds) is missing')  # noqa: TRY004 - a fault of the data, not of a type
+    t = found.get("t") if isinstance(found, dict) else None
+    if isinstance(t, bool) or not isinstance(t, int | float) or not abs(t) < _END_OF_TIME:
+        raise ValueError('no scrape: "t" (unix seconds) is missing')
     body, error = found.get("body"), found.get("error")
     if isinstance(body, str):
-        return Entry(float(found["t"]), body.encode(), None)
+        return Entry(float(t), body.encode(), None)
     if isinstance(error, str):
-        return Entry(float(found["t"]), None, error)
+        return Entry(float(t), None, error)
     raise ValueError('no scrape: neither "body" nor "error" is text')
 
 
 class Writer:
-    """Writes a recording; use as a context manager. Each scrape is flushed, so a crash loses at most one.
+    """Writes a recording; use as a context manager.
 
+    Each scrape is flushed, so a crash loses at most one; only xz keeps its last blocks to itself until it is closed.
     Raises `RecordingError` when the file exists or cannot be written.
     """
 
     def __init__(self, path: Path, target: str) -> None:
+        self._path = path
         try:
             self._raw = path.open("xb")
             self._file = _open(path, self._raw)
@@ -142,9 +152,13 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._raw.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            with self._raw:
+                self._file.close()
+        except OSError as fault:
+            if kind is None:
+                raise self._unwritable(fault) from fault
 
     def body(self, t: float, body: str) -> None:
         """Write a successful scrape made at *t* (unix seconds)."""
@@ -155,14 +169,33 @@ class Writer:
         self._write({"t": round(t, 3), "error": reason})
 
     def _write(self, record: dict[str, object]) -> None:
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            self._file.flush()
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+
+    def _unwritable(self, fault: OSError) -> RecordingError:
+        return RecordingError(f"{self._path}: {fault.strerror or fault}")
+
+
+class Decimator:
+    """Chooses one scrape in *interval* seconds: the first at or after each tick, as a poller of that interval would have seen."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._due: float | None = None
+
+    def wants(self, t: float) -> bool:
+        """Whether the scrape at *t*, the next one in order, is one of them."""
+        due = self._due
+        if due is not None and t < due - 1e-3:
+            return False
+        self._due = t + self._interval if due is None or t - due > self._interval else due + self._interval
+        return True
 
 
 def decimated(entries: Iterator[Entry], interval: float) -> Iterator[Entry]:
-    """One entry in *interval* seconds: the first at or after each tick, as a poller of that interval would have seen."""
-    due: float | None = None
-    for entry in entries:
-        if due is None or entry.t >= due - 1e-3:
-            yield entry
-            due = entry.t + interval if due is None or entry.t - due > interval else due + interval
+    """One entry in *interval* seconds."""
+    decimator = Decimator(interval)
+    return (entry for entry in entries if decimator.wants(entry.t))

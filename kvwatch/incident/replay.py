@@ -45,9 +45,14 @@ class Row:
 def replay(entries: Iterable[Entry], target: str, judge: Judge) -> Iterator[Row]:
     """Rows of a recording in its order; the recording's own time is the only clock."""
     for entry in entries:
-        judgement = _judge(entry, judge)
-        for assessment in judgement.assessments:
-            yield Row(entry.t, target, assessment, judgement.alerts)
+        yield from rows_of(entry, target, judge)
+
+
+def rows_of(entry: Entry, target: str, judge: Judge) -> Iterator[Row]:
+    """What *judge* says after one more recorded scrape."""
+    judgement = _judge(entry, judge)
+    for assessment in judgement.assessments:
+        yield Row(entry.t, target, assessment, judgement.alerts)
 
 
 def _judge(entry: Entry, judge: Judge) -> Judgement:

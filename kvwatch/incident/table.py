@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kvwatch.incident.replay import Row
 from kvwatch.model import Cause, EngineId, State
@@ -18,8 +19,9 @@ _STYLES: Final = {State.HEALTHY: "green", State.KV_BOUND: "bold red", State.COMP
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A run of rows of one engine with one verdict and the same alerts; times are seconds since the recording's first row."""
+    """A run of rows of one engine with one verdict and the same alerts; times are seconds since the first row of all."""
 
+    target: str
     engine: EngineId | None
     start: float
     end: float
@@ -30,52 +32,58 @@ class Stretch:
     alerts: tuple[str, ...]
 
 
-def stretches(rows: Sequence[Row]) -> Iterator[Stretch]:
-    """The stretches of *rows*, engine by engine, in order of time."""
-    origin = rows[0].t if rows else 0.0
-    engines: dict[EngineId | None, list[Row]] = {}
+def stretches(rows: Iterable[Row]) -> list[Stretch]:
+    """The stretches of *rows*, engine by engine, in order of time. Of the rows themselves none is kept: a recording may be long."""
+    origin: float | None = None
+    told: dict[tuple[str, EngineId | None], list[Stretch]] = {}
     for row in rows:
-        engines.setdefault(row.assessment.verdict.engine, []).append(row)
-    for engine, own in engines.items():
-        for (state, cause, alerts), run in groupby(own, key=_what_is_said):
-            said = list(run)
-            ratios = [r.assessment.signals.slow.preemption_ratio for r in said if r.assessment.signals is not None]
-            known = [ratio for ratio in ratios if ratio is not None]
-            last = said[-1]
-            yield Stretch(
-                engine,
-                said[0].t - origin,
-                last.t - origin,
-                state,
-                cause,
-                last.assessment.verdict.evidence,
-                max(known, default=None),
-                alerts,
-            )
+        origin = row.t if origin is None else origin
+        now = _stretch(row, row.t - origin)
+        own = told.setdefault((row.target, now.engine), [])
+        if own and _continues(own[-1], now):
+            own[-1] = replace(own[-1], end=now.end, evidence=now.evidence, peak_ratio=_higher(own[-1].peak_ratio, now.peak_ratio))
+        else:
+            own.append(now)
+    return [stretch for _, own in sorted(told.items(), key=lambda item: item[0][0]) for stretch in own]
 
 
-def _what_is_said(row: Row) -> tuple[State, Cause, tuple[str, ...]]:
-    verdict = row.assessment.verdict
-    return verdict.state, verdict.cause, tuple(alert.name for alert in (*row.assessment.alerts, *row.target_alerts))
+def _stretch(row: Row, at: float) -> Stretch:
+    verdict, signals = row.assessment.verdict, row.assessment.signals
+    ratio = signals.slow.preemption_ratio if signals is not None else None
+    alerts = tuple(alert.name for alert in (*row.assessment.alerts, *row.target_alerts))
+    return Stretch(row.target, verdict.engine, at, at, verdict.state, verdict.cause, verdict.evidence, ratio, alerts)
 
 
-def render(target: str, rows: Sequence[Row], console: Console) -> None:
-    """Print the table of a recording."""
-    table = Table(title=target, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def _continues(before: Stretch, now: Stretch) -> bool:
+    return (before.state, before.cause, before.alerts) == (now.state, now.cause, now.alerts)
+
+
+def _higher(one: float | None, other: float | None) -> float | None:
+    return max((ratio for ratio in (one, other) if ratio is not None), default=None)
+
+
+def render(rows: Iterable[Row], console: Console) -> None:
+    """Print a table for each target."""
+    for target, own in groupby(stretches(rows), key=lambda stretch: stretch.target):
+        console.print(_table(target, own))
+
+
+def _table(target: str, own: Iterable[Stretch]) -> Table:
+    table = Table(title=Text(target), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading, justify in (("from", "right"), ("to", "right"), ("engine", "left"), ("state", "left"), ("ratio", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("evidence, alerts", ratio=1, overflow="fold")
-    for stretch in stretches(rows):
-        alerts = [f"[bold]{name}[/]" for name in stretch.alerts]
+    for stretch in own:
+        evidence = Text("; ").join([*map(Text, stretch.evidence), *(Text(name, style="bold") for name in stretch.alerts)])
         table.add_row(
             _clock(stretch.start),
             _clock(stretch.end),
-            stretch.engine.engine if stretch.engine else "-",
+            Text(stretch.engine.engine if stretch.engine else "-"),
             f"[{_STYLES[stretch.state]}]{stretch.state}[/] {stretch.cause}",
             "-" if stretch.peak_ratio is None else f"{stretch.peak_ratio:.0%}",
-            "; ".join([*stretch.evidence, *alerts]),
+            evidence,
         )
-    console.print(table)
+    return table
 
 
 def _clock(seconds: float) -> str:

@@ -113,7 +113,7 @@ HTTP_REQUESTS: Final = "http_requests_total"
 SERVER: Final = frozenset((PROCESS_START, PROCESS_CPU, HTTP_REQUESTS))
 """What the API server says of itself; no engine, no prefix."""
 
-_ENGINE_SAMPLES: Final = frozenset((CONFIG, *CREATED, *(sample for signal in SIGNALS for sample in signal.samples)))
+ENGINE_SAMPLES: Final = frozenset((CONFIG, *CREATED, *(sample for signal in SIGNALS for sample in signal.samples)))
 
 
 class WireName(NamedTuple):
@@ -135,6 +135,6 @@ def _resolve_vllm(name: str) -> WireName | None:
     """Any relabelled ``<x>_vllm:`` or ``<x>_vllm_`` will do; ``vllm_omni:`` and the like are other products and match no sample."""
     before, _, after = name.partition("vllm")
     sample = after[1:]
-    if (before and not before.endswith("_")) or after[:1] not in (":", "_") or sample not in _ENGINE_SAMPLES:
+    if (before and not before.endswith("_")) or after[:1] not in (":", "_") or sample not in ENGINE_SAMPLES:
         return None
     return WireName(f"{before}vllm{after[0]}", sample)
