@@ -27,6 +27,10 @@ POOL = {"capacity_tokens": 10_000, "next_prompt_tokens": 1_000.0}
 """A pool of 10 000 tokens and prompts of 1 000: the next one fits below 88.5 % (a blocked one is longer than the mean)."""
 
 
+FEW = {"preemptions": 3.0, "preemption_ratio": 0.04}
+MANY = {"preemptions": 9.0, "preemption_ratio": 0.14}
+
+
 def usage(peak, low=0.1):
     return {"kv_usage": GaugeStats(mean=(peak + low) / 2, low=low, peak=peak, last=low)}
 
@@ -78,19 +82,10 @@ def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
         ),
         pytest.param({"preemptions": 9.0, "preemption_ratio": 0.3, "kv_usage": None}, {}, Cause.PREEMPTING, id="usage not reported"),
         pytest.param({"preemptions": None} | usage(0.99), {}, None, id="preemptions not reported"),
-        pytest.param({"preemptions": 3.0, "preemption_ratio": 0.04} | usage(0.99), {}, None, id="a wave too large, no queue"),
-        pytest.param(
-            {"preemptions": 3.0, "preemption_ratio": 0.04} | usage(0.99) | queue(5.0), {}, Cause.PREEMPTING, id="the same and a queue"
-        ),
-        pytest.param(
-            {"preemptions": 9.0, "preemption_ratio": 0.04} | usage(0.99) | queue(5.0), {"at_ceiling_share": 0.9}, None, id="slots taken"
-        ),
-        pytest.param(
-            {"preemptions": 9.0, "preemption_ratio": 0.14} | usage(0.99) | queue(5.0),
-            {"at_ceiling_share": 0.9},
-            Cause.PREEMPTING,
-            id="slots taken, and a storm",
-        ),
+        pytest.param(FEW | usage(0.99), {}, None, id="a wave a little too large, and no queue"),
+        pytest.param(FEW | usage(0.99) | queue(5.0), {}, Cause.PREEMPTING, id="the same with a queue"),
+        pytest.param(FEW | usage(0.99) | queue(5.0), {"at_ceiling_share": 0.9}, None, id="the slots are taken"),
+        pytest.param(MANY | usage(0.99) | queue(5.0), {"at_ceiling_share": 0.9}, Cause.PREEMPTING, id="the slots are taken, and a storm"),
     ],
 )
 def test_preempting(windows, fields, expected):
@@ -198,6 +193,12 @@ def test_step_budget(fields, expected):
     assert cause_of(step_budget, signals(every=windows, **fields)) == expected
 
 
+def test_short_prompts_fill_the_step_though_the_batch_hardly_varies():
+    busy = queue(130.0) | usage(0.08) | {"steps": 500.0, "step_tokens": 250_000.0}
+    found = signals(every=busy, running_ceiling=17.0, at_ceiling_share=0.2, sequences_per_step=16.0, prefill_token_share=0.97)
+    assert find(found, POLICY).cause is Cause.STEP_BUDGET
+
+
 def test_steps_of_a_few_tokens_are_not_full():
     small = queue(20.0) | usage(0.14) | {"steps": 1000.0, "step_tokens": 20_000.0}
     assert cause_of(step_budget, signals(every=small, prefill_token_share=0.64, at_ceiling_share=0.1)) is None
@@ -257,9 +258,8 @@ def test_idle_goes_before_what_the_windows_remember():
 
 
 def test_where_requests_come_in_waves_the_sequences_per_step_tell_that_the_slots_are_taken():
-    waves = signals(
-        every=queue(15.0) | usage(0.7), running_ceiling=8.0, at_ceiling_share=0.2, sequences_per_step=7.9, prefill_token_share=0.6
-    )
+    lockstep = queue(15.0) | usage(0.7) | {"steps": 3500.0, "step_tokens": 70_000.0}
+    waves = signals(every=lockstep, running_ceiling=8.0, at_ceiling_share=0.2, sequences_per_step=7.9, prefill_token_share=0.6)
     assert find(waves, POLICY).cause is Cause.SEQUENCE_SLOTS
 
 

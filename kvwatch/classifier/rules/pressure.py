@@ -76,13 +76,16 @@ def share_of_steps_with_prefill(signals: Signals) -> float | None:
     return None if prefilling is None or prefilling > _PROMPTS_AT_ONCE else min(1.0, prefilling)
 
 
+def stands_at_ceiling(signals: Signals) -> bool:
+    """While requests wait, most samples find `running` at the highest count ever seen: a slot is refilled within a step or two."""
+    return signals.at_ceiling_share is not None and signals.at_ceiling_share >= _MOSTLY_AT_CEILING
+
+
 def is_pinned(signals: Signals) -> bool:
     """While requests wait, the batch is as large as it ever was: a limit on sequences, not on memory.
 
-    A slot is refilled within a step or two, so most samples are at the ceiling; and where requests come and go in waves,
-    the sequences per step say so although the samples do not.
+    Where requests come and go in waves the samples do not show it, but the sequences per step do.
     """
     ceiling, per_step = signals.running_ceiling, signals.sequences_per_step
-    if ceiling is not None and per_step is not None and per_step >= _BATCH_AT_CEILING * ceiling:
-        return True
-    return signals.at_ceiling_share is not None and signals.at_ceiling_share >= _MOSTLY_AT_CEILING
+    full = ceiling is not None and per_step is not None and per_step >= _BATCH_AT_CEILING * ceiling
+    return full or stands_at_ceiling(signals)

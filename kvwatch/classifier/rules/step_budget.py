@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
-from kvwatch.classifier.rules.pressure import is_pinned, share_of_steps_with_prefill, tokens_per_step
+from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling, tokens_per_step
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
@@ -29,7 +29,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     tokens = tokens_per_step(signals)
     if tokens is not None and tokens < _SMALLEST_BUDGET:
         return None
-    if is_pinned(signals) and not _steps_are_full(signals):
+    if stands_at_ceiling(signals) and not _steps_are_full(signals):
         return None
     evidence = [f"{number(queue.mean)} requests waiting, the KV cache has room"]
     if tokens is not None:
