@@ -315,6 +315,8 @@ class Signals:
     """max_num_seqs as given, or the highest count seen since the engine started, which max_num_seqs cannot be below."""
     at_ceiling_share: float | None = None
     """Share of the fast window's samples with a queue in which `running` stood at that ceiling."""
+    running_while_queued: float | None = None
+    """Mean of `running` over the fast window's samples with a queue: the batch since the trouble began."""
     sequence_share: float | None = None
     """Share of the pool one running sequence holds (usage / running, mean over the fast window)."""
     step_token_budget: int | None = None

@@ -11,7 +11,7 @@ from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
-from kvwatch.model import KnownConfig, Saturation, Signals, Snapshot, Window
+from kvwatch.model import GaugeStats, KnownConfig, Saturation, Signals, Snapshot, Window
 
 _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
@@ -40,6 +40,7 @@ def derive(
     sequence_share = _sequence_share(fast)
     tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)
     per_step = max(filter(None, (_sequences_per_step(recent), _sequences_per_step(fast))), default=None)
+    queued = gauge([s.running for s in fast if queue_of(s)])
     ceiling = known.max_num_seqs or max(history.highest_running, per_step or 0.0)
     generation_rate, prompt_rate = _rate(fast_window.generation_tokens, fast_window), _rate(fast_window.prompt_tokens, fast_window)
     return Signals(
@@ -71,10 +72,11 @@ def derive(
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,
         at_ceiling_share=_at_ceiling_share(fast, ceiling),
+        running_while_queued=queued.mean if queued is not None else None,
         sequence_share=sequence_share,
         step_token_budget=known.max_num_batched_tokens,
         sequences_per_step=per_step,
-        sequences_prefilling=_prefilling(fast, per_step),
+        sequences_prefilling=_prefilling(queued, per_step),
         prefill_token_share=_prefill_share(fast_window),
         saturation=_saturation(fast_window, curve),
         seconds_without_progress=history.seconds_without_progress(),
@@ -118,10 +120,11 @@ def _sequences_per_step(snapshots: Sequence[Snapshot]) -> float | None:
     return outputs / steps
 
 
-def _prefilling(snapshots: Sequence[Snapshot], sequences_per_step: float | None) -> float | None:
+def _prefilling(running_while_queued: GaugeStats | None, sequences_per_step: float | None) -> float | None:
     """Running sequences that got no token in a mean step while others waited: they were in the middle of their prefill."""
-    running = gauge([s.running for s in snapshots if queue_of(s)])
-    return None if running is None or sequences_per_step is None else max(0.0, running.mean - sequences_per_step)
+    if running_while_queued is None or sequences_per_step is None:
+        return None
+    return max(0.0, running_while_queued.mean - sequences_per_step)
 
 
 def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:

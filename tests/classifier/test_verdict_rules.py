@@ -290,4 +290,4 @@ def test_every_cause_belongs_to_exactly_one_state():
 
 def test_evidence_is_words_with_numbers():
     found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
-    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < 1 500 the next prompt needs")
+    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < about 1 725 the next prompt needs")

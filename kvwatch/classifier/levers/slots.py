@@ -33,7 +33,7 @@ def fewer_sequences(case: Case) -> Change | None:
     limit = min((count for count in (current, case.most_running) if count is not None), default=None)
     if limit is not None and proposed >= limit:
         # The mean says they fit and yet they are evicted: lengths vary more than that. Go down from what runs.
-        running = min(limit, case.signals.fast.running.mean if case.signals.fast.running else limit)
+        running = min(limit, case.signals.running_while_queued or limit)
         proposed = max(1, math.floor(running * (1 - HEADROOM)))
         arithmetic = (
             f"the mean size would allow {room.sequences}, yet {number(running)} running are evicted: {number(running)} × {1 - HEADROOM:g}"

@@ -12,6 +12,7 @@ from kvwatch.classifier.rules.pressure import (
     is_pinned,
     next_prompt_does_not_fit,
     share_of_steps_with_prefill,
+    tokens_needed,
 )
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
@@ -31,8 +32,9 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         return None
     waiting = f"{number(signals.recent.queue.mean)} requests waiting"
     free, full = free_tokens_at_fullest(signals), fullness(signals)
-    if next_prompt_does_not_fit(signals) and free is not None and signals.next_prompt_tokens is not None:
-        reason = f"{number(free)} KV tokens free at the fullest moment < {number(signals.next_prompt_tokens)} the next prompt needs"
+    needed = tokens_needed(signals)
+    if next_prompt_does_not_fit(signals) and free is not None and needed is not None:
+        reason = f"{number(free)} KV tokens free at the fullest moment < about {number(needed)} the next prompt needs"
         return Finding(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     if is_hot(signals) and not is_pinned(signals) and full is not None:
         reason = f"KV cache at {percent(full)} at its fullest while the running count swings"

@@ -38,10 +38,15 @@ def free_tokens_at_fullest(signals: Signals) -> float | None:
     return None if full is None or signals.capacity_tokens is None else (1 - full) * signals.capacity_tokens
 
 
+def tokens_needed(signals: Signals) -> float | None:
+    """KV tokens the request at the head of the queue is expected to need."""
+    return None if signals.next_prompt_tokens is None else _LONGER_THAN_MEAN * signals.next_prompt_tokens
+
+
 def next_prompt_does_not_fit(signals: Signals) -> bool:
     """At its fullest the cache had no room for one more prompt (vLLM admits a prompt only if all of it fits)."""
-    free = free_tokens_at_fullest(signals)
-    return free is not None and signals.next_prompt_tokens is not None and free < _LONGER_THAN_MEAN * signals.next_prompt_tokens
+    free, needed = free_tokens_at_fullest(signals), tokens_needed(signals)
+    return free is not None and needed is not None and free < needed
 
 
 def is_hot(signals: Signals) -> bool:
