@@ -58,6 +58,7 @@ def signals(running=10.0, waiting=18.0, **changes):
     )
     given = {
         "running": running,
+        "running_while_queued": running,
         "waiting": waiting,
         "kv_usage": 0.97,
         "capacity_tokens": 5120,
