@@ -1,0 +1,62 @@
+"""Processes that are measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+LINES = 560
+"""Of the body: a late V1 with the metrics of its API server."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Measured:
+    """A process, its processor time and its memory."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def cpu(self):
+        """Seconds of processor time so far, user and system."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_kib(self):
+        """Resident memory in KiB."""
+        return next(int(line.split()[1]) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if "VmRSS" in line)
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(timeout=20)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Daemon(Measured):
+    """``kvwatch run``, at `url`."""
+
+    def __init__(self, urls, *flags, core=None, cwd=None):
+        pinned = [] if core is None else ["taskset", "-c", str(core)]
+        command = [*pinned, sys.executable, "-m", "kvwatch", "run", "--web.listen-address=127.0.0.1:0", "--log.format=json", *flags]
+        config = cwd / f"targets-{len(urls)}-{os.urandom(4).hex()}.json"
+        config.write_text(json.dumps({"targets": urls}))  # JSON is YAML
+        super().__init__(subprocess.Popen([*command, f"--config.file={config}", "--log.level=info"], stderr=subprocess.PIPE, text=True))
+        for line in self.process.stderr:
+            event = json.loads(line)
+            if event["event"] == "kvwatch.started":
+                self.url = event["url"]
+                break
+
+    def text(self):
+        """/metrics."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
+            return response.read().decode()
+
+    def total(self, name):
+        """Sum of a family over all its series."""
+        return sum(float(line.rpartition(" ")[2]) for line in self.text().splitlines() if line.startswith((f"{name}{{", f"{name} ")))
