@@ -20,8 +20,15 @@ FRESH_SECONDS = 0.05
 def answer(text: str, seconds: float) -> bytes:
     """The exposition after so long, with its head."""
     body = MOVING.sub(lambda found: f"{found[1]} {float(found[2]) + 100 * seconds!r}", text).encode()
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
+    head = (
+        "HTTP/1.1 200 OK",
+        "Content-Type: text/plain; version=0.0.4; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        "",
+        "",
+    )
+    return "\r\n".join(head).encode() + body
 
 
 def main(path: str) -> None:
