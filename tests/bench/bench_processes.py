@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -32,9 +33,8 @@ class Measured:
     def close(self):
         self.process.terminate()
         self.process.wait(timeout=20)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 class Daemon(Measured):
@@ -45,12 +45,21 @@ class Daemon(Measured):
         command = [*pinned, sys.executable, "-m", "kvwatch", "run", "--web.listen-address=127.0.0.1:0", "--log.format=json", *flags]
         config = cwd / f"targets-{len(urls)}-{os.urandom(4).hex()}.json"
         config.write_text(json.dumps({"targets": urls}))  # JSON is YAML
-        super().__init__(subprocess.Popen([*command, f"--config.file={config}", "--log.level=info"], stderr=subprocess.PIPE, text=True))
-        for line in self.process.stderr:
-            event = json.loads(line)
-            if event["event"] == "kvwatch.started":
-                self.url = event["url"]
-                break
+        # Into a file: nobody would read a pipe, and the daemon would wait for it once it is full.
+        self._log = config.with_suffix(".log")
+        with self._log.open("w") as log:
+            super().__init__(subprocess.Popen([*command, f"--config.file={config}"], stderr=log))
+        self.url = self._started()["url"]
+
+    def _started(self):
+        idle = threading.Event()
+        for _ in range(600):
+            assert self.process.poll() is None, self._log.read_text()
+            for line in self._log.read_text().splitlines():
+                if '"kvwatch.started"' in line:
+                    return json.loads(line)
+            idle.wait(0.1)
+        raise AssertionError(self._log.read_text())
 
     def text(self):
         """/metrics."""
