@@ -20,6 +20,11 @@ TOOLS: Final = REPOSITORY / ".cache" / "tools"
 ALIASES: Final = {"alertmanager": ("alertmanager", "prometheus-alertmanager")}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--benchmarks``: measure, see tests/bench."""
+    parser.addoption("--benchmarks", action="store_true", help="run the measurements of tests/bench")
+
+
 def find_tool(name: str) -> Path | None:
     """The program of that name, from PATH or from `.cache/tools`; ``None`` where the machine lacks it."""
     for alias in ALIASES.get(name, (name,)):

@@ -1,0 +1,71 @@
+"""Processes that are measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+LINES = 560
+"""Of the body: a late V1 with the metrics of its API server."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Measured:
+    """A process, its processor time and its memory."""
+
+    def __init__(self, process):
+        self.process = process
+
+    def cpu(self):
+        """Seconds of processor time so far, user and system."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_kib(self):
+        """Resident memory in KiB."""
+        return next(int(line.split()[1]) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if "VmRSS" in line)
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(timeout=20)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+class Daemon(Measured):
+    """``kvwatch run``, at `url`."""
+
+    def __init__(self, urls, *flags, core=None, cwd=None):
+        pinned = [] if core is None else ["taskset", "-c", str(core)]
+        command = [*pinned, sys.executable, "-m", "kvwatch", "run", "--web.listen-address=127.0.0.1:0", "--log.format=json", *flags]
+        config = cwd / f"targets-{len(urls)}-{os.urandom(4).hex()}.json"
+        config.write_text(json.dumps({"targets": urls}))  # JSON is YAML
+        # Into a file: nobody would read a pipe, and the daemon would wait for it once it is full.
+        self._log = config.with_suffix(".log")
+        with self._log.open("w") as log:
+            super().__init__(subprocess.Popen([*command, f"--config.file={config}"], stderr=log))
+        self.url = self._started()["url"]
+
+    def _started(self):
+        idle = threading.Event()
+        for _ in range(600):
+            assert self.process.poll() is None, self._log.read_text()
+            for line in self._log.read_text().splitlines():
+                if '"kvwatch.started"' in line:
+                    return json.loads(line)
+            idle.wait(0.1)
+        raise AssertionError(self._log.read_text())
+
+    def text(self):
+        """/metrics."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
+            return response.read().decode()
+
+    def total(self, name):
+        """Sum of a family over all its series."""
+        return sum(float(line.rpartition(" ")[2]) for line in self.text().splitlines() if line.startswith((f"{name}{{", f"{name} ")))
