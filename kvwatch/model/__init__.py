@@ -1,0 +1,38 @@
+"""The vocabulary of kvwatch: every room speaks in these words and in no others.
+
+Values only. Nothing here reads a clock, does I/O or imports anything of ours. An absent number is ``None``; it is
+never 0, NaN or -1. Times called ``at`` are seconds of one monotonic clock (live) or of the recording (replay); they
+may be subtracted from one another and mean nothing else.
+"""
+
+from __future__ import annotations
+
+from kvwatch.model.scrape import EngineConfig, Histogram, Scrape, ScrapeFailure, Snapshot
+from kvwatch.model.signals import GaugeStats, Quantiles, Saturation, Signals, Window
+from kvwatch.model.verdict import Alert, Assessment, Change, KnownConfig, TargetView, Verdict
+from kvwatch.model.vocabulary import CAUSES, Cause, EngineId, FailureReason, Severity, State
+
+__all__ = [
+    "CAUSES",
+    "Alert",
+    "Assessment",
+    "Cause",
+    "Change",
+    "EngineConfig",
+    "EngineId",
+    "FailureReason",
+    "GaugeStats",
+    "Histogram",
+    "KnownConfig",
+    "Quantiles",
+    "Saturation",
+    "Scrape",
+    "ScrapeFailure",
+    "Severity",
+    "Signals",
+    "Snapshot",
+    "State",
+    "TargetView",
+    "Verdict",
+    "Window",
+]

@@ -1,0 +1,112 @@
+"""What a scrape said, as vLLM said it: counters with their resets still in, histograms with their own edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kvwatch.model.vocabulary import EngineId, FailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A cumulative Prometheus histogram at one scrape.
+
+    ``bounds`` are the finite upper edges in ascending order, as read from ``le``, never assumed; ``counts`` are the
+    cumulative counts of those edges followed by the one of ``+Inf``, so ``len(counts) == len(bounds) + 1``. vLLM's ``sum`` may fall or be
+    absurd (reference: vLLM #49135), so resets are never detected from it.
+    """
+
+    bounds: tuple[float, ...]
+    counts: Sequence[float]
+    sum: float | None
+
+    @property
+    def count(self) -> float:
+        """Observations so far."""
+        return self.counts[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What ``vllm:cache_config_info`` says of an engine; every field may be missing."""
+
+    kv_cache_size_tokens: int | None = None
+    """KV pool of this engine in tokens, from the label of that name (vLLM >= 0.24)."""
+    num_gpu_blocks: int | None = None
+    """Blocks as labelled: under data parallelism vLLM repeats the sum over all engines on each series."""
+    block_size: int | None = None
+    max_model_len: int | None = None
+    """Derived: ``kv_cache_size_tokens / kv_cache_max_concurrency``."""
+    cache_dtype: str | None = None
+    gpu_memory_utilization: float | None = None
+    enable_prefix_caching: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One engine's numbers at one scrape. Counters are as scraped (resets still in); what is absent is ``None``."""
+
+    engine: EngineId
+    at: float
+    running: float | None = None
+    waiting: float | None = None
+    waiting_deferred: float | None = None
+    """Share of `waiting` that waits for remote KV, LoRA or grammar (vLLM >= 0.20)."""
+    kv_usage: float | None = None
+    """0..1, clamped; ``None`` when vLLM reported NaN or a negative number."""
+    asleep: bool | None = None
+    preemptions: float | None = None
+    finished: float | None = None
+    """``request_success_total`` over all reasons."""
+    generation_tokens: float | None = None
+    prompt_tokens: float | None = None
+    computed_prompt_tokens: float | None = None
+    """``prompt_tokens_by_source_total{source="local_compute"}``: prefill work really done."""
+    steps: float | None = None
+    """``iteration_tokens_total_count``: engine steps that returned outputs."""
+    step_tokens: float | None = None
+    """``iteration_tokens_total_sum``."""
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+    flops: float | None = None
+    """``estimated_flops_per_gpu_total``; ``None`` also while it is stuck at 0 because MFU metrics are off."""
+    time_to_first_token: Histogram | None = None
+    inter_token_latency: Histogram | None = None
+    e2e_latency: Histogram | None = None
+    prompt_length_sum: float | None = None
+    """``request_prompt_tokens_sum`` over finished requests, with `prompt_length_count`."""
+    prompt_length_count: float | None = None
+    generation_length_sum: float | None = None
+    generation_length_count: float | None = None
+    prefill_time_sum: float | None = None
+    prefill_time_count: float | None = None
+    created: float | None = None
+    """The latest ``_created`` of this engine's counters (unix seconds): moves when they start again from zero."""
+    config: EngineConfig = EngineConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What one successful scrape of a target said: a snapshot per engine, and what the API server says of itself."""
+
+    at: float
+    snapshots: tuple[Snapshot, ...]
+    process_start_time: float | None = None
+    process_cpu_seconds: float | None = None
+    http_requests: float | None = None
+    """``http_requests_total`` over the inference handlers: responses that ended, for whatever reason."""
+    gpu_utilization: float | None = None
+    """0..1 of the busiest GPU of this target, from a GPU exporter where one is configured."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Signal -> the vLLM name that carried it, e.g. ``{"kv_usage": "vllm:gpu_cache_usage_perc"}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeFailure:
+    """A scrape that gave no snapshots, and why."""
+
+    at: float
+    reason: FailureReason
+    detail: str
+    """One line for a person; never credentials, never more than a few hundred characters of the peer's text."""

@@ -1,0 +1,129 @@
+"""What windows of snapshots say, resets taken out: everything the classifier, the advice and the exporter need to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeStats:
+    """A gauge over a window: mean, lowest, peak and last sample."""
+
+    mean: float
+    low: float
+    peak: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Quantiles of a latency in seconds over a window, estimated from bucket increases as PromQL's ``histogram_quantile`` does."""
+
+    p50: float
+    p95: float
+    p99: float
+    mean: float | None
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the snapshots of one window say; counter increases have resets already taken out.
+
+    ``seconds`` is the time between the first and the last snapshot in it (0 with one snapshot: then every increase is ``None``).
+    """
+
+    seconds: float
+    samples: int
+    running: GaugeStats | None = None
+    waiting: GaugeStats | None = None
+    queue: GaugeStats | None = None
+    """Requests waiting for capacity: `waiting` less those deferred for remote KV, LoRA or grammar."""
+    queued_share: float | None = None
+    """Share of the samples in which `queue` was not empty."""
+    deferred: GaugeStats | None = None
+    kv_usage: GaugeStats | None = None
+    preemptions: float | None = None
+    finished: float | None = None
+    generation_tokens: float | None = None
+    prompt_tokens: float | None = None
+    computed_prompt_tokens: float | None = None
+    steps: float | None = None
+    step_tokens: float | None = None
+    preemption_ratio: float | None = None
+    """DESIGN section 2: ``preemptions / max(preemptions + finished, mean running)``; ``None`` while the denominator is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """A smaller batch got as much work done as the present one: the processor is the limit."""
+
+    running_then: float
+    tokens_per_second_then: float
+    running_now: float
+    tokens_per_second_now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Everything the classifier, the advice and the exporter need to know of one engine at one moment."""
+
+    at: float
+    recent: Window
+    """15 s (or one poll, if that is longer): what decides the state."""
+    fast: Window
+    """30 s (or two polls, if that is longer): ends the page when the storm ends."""
+    slow: Window
+    """2 min: makes it worth waking someone."""
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage: float | None = None
+    idle: bool = False
+    """The last two scrapes saw no request, running or waiting, and no token came out between them."""
+    clients_left: bool = False
+    """Since anything moved, at least as many HTTP responses ended without a finished request as are said to run or wait."""
+    capacity_tokens: int | None = None
+    free_tokens: float | None = None
+    tokens_per_sequence: float | None = None
+    """KV tokens a running sequence holds on average, from usage x pool / running over the slow window."""
+    next_prompt_tokens: float | None = None
+    """KV tokens the next request is expected to need to be admitted: the mean prompt admitted lately."""
+    output_tokens: float | None = None
+    """Mean tokens generated per finished request lately."""
+    demand_ratio: float | None = None
+    """(running + waiting) x tokens per sequence / pool; above 1 one replica is not enough."""
+    sustainable_sequences: int | None = None
+    """Sequences of the observed size that fit the pool with 20 % headroom."""
+    seconds_to_full: float | None = None
+    generation_tokens_per_second: float | None = None
+    prompt_tokens_per_second: float | None = None
+    recompute_ratio: float | None = None
+    """Estimated share of the computed tokens that were computed before and thrown away."""
+    prefix_hit_ratio: float | None = None
+    time_to_first_token: Quantiles | None = None
+    inter_token_latency: Quantiles | None = None
+    e2e_latency: Quantiles | None = None
+    process_cpu_ratio: float | None = None
+    """Cores used by the API server process (``process_cpu_seconds_total`` per second)."""
+    gpu_utilization: float | None = None
+    running_ceiling: float | None = None
+    """max_num_seqs as given, or the highest count seen since the engine started, which max_num_seqs cannot be below."""
+    at_ceiling_share: float | None = None
+    """Share of the fast window's samples with a queue in which `running` stood at that ceiling."""
+    running_while_queued: float | None = None
+    """Mean of `running` over the fast window's samples with a queue: the batch since the trouble began."""
+    sequence_share: float | None = None
+    """Share of the pool one running sequence holds (usage / running, mean over the fast window)."""
+    step_token_budget: int | None = None
+    """max_num_batched_tokens as given; ``None`` where nobody said."""
+    sequences_per_step: float | None = None
+    """Sequences that got a token in a mean step, from counters: how large the batch really was, whatever the gauges caught."""
+    sequences_prefilling: float | None = None
+    """Running sequences that got no token in a mean step."""
+    prefill_token_share: float | None = None
+    """Share of the tokens computed in the fast window that were prompt tokens."""
+    saturation: Saturation | None = None
+    seconds_without_progress: float | None = None
+    """Time since any token counter moved while there was work; ``None`` without work."""
+    seconds_without_life: float | None = None
+    """Time since any number of this engine moved at all, gauges included, while there was work."""

@@ -1,0 +1,97 @@
+"""What kvwatch says: of an engine, and of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvwatch.model.scrape import EngineConfig, ScrapeFailure
+from kvwatch.model.signals import Signals
+from kvwatch.model.vocabulary import Cause, EngineId, Severity, State
+
+
+@dataclass(frozen=True, slots=True)
+class KnownConfig:
+    """What the operator knows and ``/metrics`` does not say; ``None`` where nobody said."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    kv_cache_tokens: int | None = None
+    vllm_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer about one engine: state, cause, the numbers that decided, and since when."""
+
+    engine: EngineId | None
+    """``None`` while no engine of the target is known."""
+    state: State
+    cause: Cause
+    evidence: tuple[str, ...]
+    since: float
+    """`at` of the scrape at which this state began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert that is firing for one engine (or, without engine, for a target)."""
+
+    name: str
+    severity: Severity
+    since: float
+    summary: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One piece of advice: change one thing, measure again."""
+
+    lever: str
+    """The flag or the action, e.g. ``--max-num-seqs`` or ``add replicas``."""
+    current: str | None
+    proposed: str | None
+    reason: str
+    """The arithmetic in one sentence."""
+    effect: str
+    caution: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Everything kvwatch says of one engine after one scrape."""
+
+    verdict: Verdict
+    signals: Signals | None
+    """``None`` where the scrape failed or nothing can be said yet."""
+    alerts: tuple[Alert, ...] = ()
+    advice: tuple[Change, ...] = ()
+    config: EngineConfig = field(default_factory=EngineConfig)
+    """What the engine says of its own cache."""
+    state_seconds: Mapping[State, float] = field(default_factory=dict)
+    """Seconds this engine has been seen in each state since it is known; every member present once an engine is known."""
+    transitions: int = 0
+    """State changes since this engine is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """The last word on one target: what the exporter serves until the next one replaces it. Immutable."""
+
+    name: str
+    url: str
+    interval: float
+    """Seconds between polls, to judge staleness at collect time."""
+    at: float | None
+    """Monotonic time of the last finished poll, ``None`` before the first."""
+    last_success_at: float | None = None
+    last_success_unix: float | None = None
+    scrape_seconds: float | None = None
+    failure: ScrapeFailure | None = None
+    """The last poll's failure; ``None`` when it succeeded."""
+    assessments: tuple[Assessment, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+    """Alerts about the target itself (``TargetDown``)."""
+    sources: Mapping[str, str] = field(default_factory=dict)
