@@ -25,9 +25,10 @@ lint: $(DEV) ## Style, types, architecture
 bench: $(DEV) tools ## Timings against a peer in the same run; the results stand in the README
 	$(BIN)/python -m pytest tests/bench --benchmarks -s
 
-tools: ## Prometheus' and Alertmanager's programs for the tests, into .cache/tools
+tools: ## What the tests ask of others: Prometheus, Alertmanager, models of custom resources, axe-core; into .cache
 	-sh tests/tools/fetch.sh
 	-PYTHON=$(PYTHON) sh tests/tools/fetch_crd_models.sh
+	-sh tests/tools/fetch_axe.sh
 
 generated: $(READY) ## The Grafana dashboards, and the rules wrapped for the Prometheus operator
 	$(BIN)/python deploy/grafana/build.py
