@@ -64,7 +64,9 @@ class EngineClassifier:
         self._engine = engine
         self._thresholds = thresholds
         self._interval = interval
-        self._history = History(thresholds.slow_window, max_gap=max(4 * interval, 20.0))
+        self._history = History(
+            thresholds.slow_window, fine=max(thresholds.fast_window, 2 * interval) + interval, max_gap=max(4 * interval, 20.0)
+        )
         self._curve = ThroughputCurve()
         self._hysteresis = Hysteresis(interval)
         self._transitions = 0
@@ -78,13 +80,11 @@ class EngineClassifier:
         """Judge the engine after one more snapshot of it."""
         self.seen_at = snapshot.at
         self._config = snapshot.config
-        restarts = len(self._history.restarts)
-        before = self._history.last if len(self._history) else None
-        self._history.append(snapshot, restarted=restarted)
-        if len(self._history.restarts) != restarts or restarted:
-            self._curve = ThroughputCurve()
-        elif before is not None and len(self._history) > 1:
+        before = self._history.append(snapshot, restarted=restarted)
+        if before is not None:
             self._curve.note(before, snapshot)
+        elif restarted or snapshot.at in self._history.restarts:
+            self._curve = ThroughputCurve()
         if snapshot.asleep:
             return self.tell(Finding(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at)
         if self._history.seconds_seen < self._thresholds.warm_up_seconds:

@@ -8,7 +8,6 @@ PromQL's ``increase`` does; after a gap they are counted from the first snapshot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -35,17 +34,21 @@ _RESET_EVIDENCE: Final = (*TOKEN_COUNTERS, "preemptions", "steps")
 _VITAL_SIGNS: Final = (*_RESET_EVIDENCE, "prefix_queries", "flops", "running", "waiting", "kv_usage")
 _HISTOGRAMS: Final = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 _CREATED_SLACK: Final = 1.0
+SPACING_SECONDS: Final = 10.0
+"""A window of minutes needs no more samples than that; a fleet of hundreds of engines needs the memory."""
 
 
 class History:
-    """The snapshots of one engine over the last *span* seconds, oldest first.
+    """The snapshots of one engine over the last *span* seconds: all of the last *fine* seconds, one in ten seconds of before.
 
     *max_gap* is the longest time (seconds) between two snapshots that are still one story.
     """
 
-    def __init__(self, span: float, max_gap: float) -> None:
+    def __init__(self, span: float, fine: float, max_gap: float) -> None:
         self._span = span
+        self._fine = fine
         self._max_gap = max_gap
+        self._older: deque[Snapshot] = deque()
         self._snapshots: deque[Snapshot] = deque()
         self.restarts: deque[float] = deque(maxlen=4)
         """`at` of the last few restarts."""
@@ -54,12 +57,6 @@ class History:
         self._first_seen: float | None = None
         self._last_token_at: float | None = None
         self._last_life_at: float | None = None
-
-    def __len__(self) -> int:
-        return len(self._snapshots)
-
-    def __iter__(self) -> Iterator[Snapshot]:
-        return iter(self._snapshots)
 
     @property
     def last(self) -> Snapshot:
@@ -71,8 +68,11 @@ class History:
         """Seconds since the first scrape of this engine after it (or kvwatch) started, or after a gap; 0 when empty."""
         return self._snapshots[-1].at - self._first_seen if self._first_seen is not None else 0.0
 
-    def append(self, snapshot: Snapshot, *, restarted: bool = False) -> None:
-        """Take in the newest snapshot. *restarted*: the API server's process is known to be another one."""
+    def append(self, snapshot: Snapshot, *, restarted: bool = False) -> Snapshot | None:
+        """Take in the newest snapshot; returns the one before it in the same story, or ``None`` where a new one begins.
+
+        *restarted*: the API server's process is known to be another one.
+        """
         previous = self._snapshots[-1] if self._snapshots else None
         gap = previous is not None and snapshot.at - previous.at > self._max_gap
         again = previous is not None and (restarted or _went_back(previous, snapshot))
@@ -82,23 +82,41 @@ class History:
             self.restarts.append(snapshot.at)
             self.highest_running = 0.0
         if previous is not None and again and not gap:
-            previous = _at_zero(snapshot, previous.at)
-            self._snapshots.append(previous)
-        elif gap:
+            self._snapshots.append(_at_zero(snapshot, previous.at))
+        if gap or again:
             previous = None
         self._note_progress(previous, snapshot)
         if self._first_seen is None:
             self._first_seen = snapshot.at
         self._snapshots.append(snapshot)
         self.highest_running = max(self.highest_running, snapshot.running or 0.0)
-        while len(self._snapshots) > 1 and snapshot.at - self._snapshots[1].at >= self._span:
-            self._snapshots.popleft()
+        self._age(snapshot.at)
+        return previous
 
     def within(self, seconds: float, slack: float) -> list[Snapshot]:
-        """The snapshots of the last *seconds* (give or take *slack*), and never fewer than the last two."""
+        """The snapshots of the last *seconds*, at most the fine ones (give or take *slack*), and never fewer than the last two."""
         since = self._snapshots[-1].at - seconds - slack
         found = [snapshot for snapshot in self._snapshots if snapshot.at >= since]
         return found if len(found) > 1 else list(self._snapshots)[-2:]
+
+    def spread(self) -> list[Snapshot]:
+        """Snapshots over the whole span, ten seconds or one poll apart, the newest among them."""
+        found = list(self._older)
+        for snapshot in self._snapshots:
+            if not found or snapshot.at - found[-1].at >= SPACING_SECONDS:
+                found.append(snapshot)
+        if found[-1] is not self._snapshots[-1]:
+            found.append(self._snapshots[-1])
+        return found
+
+    def _age(self, now: float) -> None:
+        """Let go of what is too old, keeping one snapshot at or before each edge: increases are counted from there."""
+        while len(self._snapshots) > 2 and now - self._snapshots[1].at >= self._fine:  # noqa: PLR2004 - two make an increase
+            oldest = self._snapshots.popleft()
+            if not self._older or oldest.at - self._older[-1].at >= SPACING_SECONDS:
+                self._older.append(oldest)
+        while len(self._older) > 1 and now - self._older[1].at >= self._span:
+            self._older.popleft()
 
     def seconds_without_progress(self) -> float | None:
         """Seconds since a token came out while there was work to do; ``None`` when there is none."""
@@ -123,6 +141,7 @@ class History:
 
     def _forget(self) -> None:
         self._snapshots.clear()
+        self._older.clear()
         self._first_seen = self._last_token_at = self._last_life_at = None
 
 

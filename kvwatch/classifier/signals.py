@@ -35,7 +35,7 @@ def derive(
     slack = interval / 2
     recent = history.within(max(thresholds.recent_window, interval), slack)
     fast = history.within(max(thresholds.fast_window, 2 * interval), slack)
-    slow = history.within(thresholds.slow_window, slack)
+    slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = _sequence_share(fast)
     tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)

@@ -7,16 +7,28 @@ from kvwatch.classifier.history import History
 from kvwatch.classifier.windows import summarise
 
 
-def fill(*snapshots, span=120.0, max_gap=20.0):
-    history = History(span, max_gap)
+def fill(*snapshots):
+    history = History(120.0, fine=35.0, max_gap=20.0)
     for one in snapshots:
         history.append(one)
     return history
 
 
-def test_it_keeps_the_window_and_the_one_snapshot_before_it():
+def test_of_the_time_before_the_fine_window_one_snapshot_in_ten_seconds_is_kept():
     history = fill(*(snapshot(t) for t in range(0, 300, 5)))
-    assert [next(iter(history)).at, history.last.at, len(history)] == [175, 295, 25]
+    assert [s.at for s in history.spread()] == [*range(170, 291, 10), 295]
+    assert [s.at for s in history.within(30, slack=2.5)] == [265, 270, 275, 280, 285, 290, 295]
+
+
+def test_polls_slower_than_the_spacing_are_all_kept():
+    history = fill(*(snapshot(t) for t in range(0, 300, 15)))
+    assert [s.at for s in history.spread()] == [*range(165, 286, 15)]
+
+
+def test_polls_every_second_cost_no_more_memory_than_the_fine_window():
+    history = fill(*(snapshot(float(t)) for t in range(600)))
+    assert len(history.spread()) == 14
+    assert len(history.within(60, slack=0.5)) == 36
 
 
 def test_within_takes_the_last_seconds_with_some_slack():
@@ -41,15 +53,15 @@ def test_within_never_gives_fewer_than_two():
 )
 def test_after_a_restart_counters_count_from_zero_and_the_time_before_is_forgotten(before, after):
     history = fill(snapshot(0, **before), snapshot(5, **before), snapshot(10, **after))
-    assert summarise(list(history)).preemptions == 3.0
-    assert (len(history), list(history.restarts)) == (2, [10])
+    assert summarise(history.spread()).preemptions == 3.0
+    assert (len(history.spread()), list(history.restarts)) == (2, [10])
 
 
 def test_a_known_restart_of_the_process_counts_even_if_no_counter_went_back():
-    history = History(120, 20)
+    history = History(120, fine=35, max_gap=20)
     history.append(snapshot(0, preemptions=1.0))
     history.append(snapshot(5, preemptions=8.0), restarted=True)
-    assert summarise(list(history)).preemptions == 8.0
+    assert summarise(history.spread()).preemptions == 8.0
 
 
 def test_histograms_start_from_zero_after_a_restart():
@@ -57,7 +69,7 @@ def test_histograms_start_from_zero_after_a_restart():
         snapshot(0, preemptions=5.0, time_to_first_token=histogram(90, 90, 90)),
         snapshot(5, preemptions=0.0, time_to_first_token=histogram(1, 2, 4)),
     )
-    first = next(iter(history)).time_to_first_token
+    first = history.spread()[0].time_to_first_token
     assert (list(first.counts), first.sum) == ([0.0, 0.0, 0.0], 0.0)
 
 
@@ -71,11 +83,11 @@ def test_a_sum_that_goes_back_is_no_restart():
 
 def test_a_gap_ends_the_story_and_is_not_interpolated_over():
     history = fill(snapshot(0, preemptions=10.0), snapshot(5, preemptions=11.0), snapshot(26, preemptions=90.0))
-    assert [s.at for s in history] == [26]
+    assert [s.at for s in history.spread()] == [26]
 
 
 def test_a_missed_poll_or_two_is_no_gap():
-    assert len(fill(snapshot(0), snapshot(5), snapshot(20))) == 3
+    assert len(fill(snapshot(0), snapshot(5), snapshot(20)).within(30, slack=0)) == 3
 
 
 @pytest.mark.parametrize(
@@ -112,4 +124,4 @@ def test_the_highest_running_count_is_remembered_until_a_restart():
 
 def test_a_restart_that_took_longer_than_a_gap_is_still_a_restart():
     history = fill(snapshot(0, running=9.0, finished=50.0), snapshot(60, running=2.0, finished=3.0))
-    assert (history.highest_running, list(history.restarts), len(history)) == (2, [60], 1)
+    assert (history.highest_running, list(history.restarts), len(history.spread())) == (2, [60], 1)

@@ -13,7 +13,7 @@ from kvwatch.model import KnownConfig
 
 
 def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0):
-    history = History(120.0, 20.0)
+    history = History(120.0, fine=35.0, max_gap=20.0)
     for one in snapshots:
         history.append(one)
     return derive(
@@ -111,12 +111,13 @@ def test_prefix_hits_are_a_share_of_the_queries_of_the_window():
 
 def test_the_windows_are_recent_fast_and_slow():
     found = signals_of(*(snapshot(float(t), preemptions=float(t)) for t in range(0, 200, 5)))
-    assert (found.recent.seconds, found.fast.seconds, found.slow.seconds) == (15, 30, 120)
-    assert (found.recent.preemptions, found.fast.preemptions, found.slow.preemptions) == (15, 30, 120)
+    # The slow one begins at the snapshot that is kept at or before its edge.
+    assert (found.recent.seconds, found.fast.seconds, found.slow.seconds) == (15, 30, 125)
+    assert (found.recent.preemptions, found.fast.preemptions, found.slow.preemptions) == (15, 30, 125)
 
 
 def test_windows_reach_at_least_over_one_poll_that_is_slower_than_they_are_long():
-    history = History(120.0, 240.0)
+    history = History(120.0, fine=180.0, max_gap=240.0)
     for t in range(0, 300, 60):
         history.append(snapshot(float(t)))
     found = derive(history, Thresholds(), interval=60.0, capacity_tokens=None, known=KnownConfig(), curve=ThroughputCurve())
