@@ -7,15 +7,30 @@ from __future__ import annotations
 
 import platform
 import threading
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from kvwatch import __version__
 from kvwatch.exporter.catalogue import label_value
 from kvwatch.model import FailureReason
 
 
-class Telemetry:
+class _Polls:
+    """Counts of one target's polls. The library's own counters would cost a fleet 9 KiB a target, most of it for zeros."""
+
+    __slots__ = ("ended", "failed", "left_out")
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.left_out = 0
+        self.failed: dict[FailureReason, int] = {}
+
+
+class Telemetry(Collector):
     """kvwatch's own metrics. All methods may be called from any thread.
 
     ``registry`` is the one `/metrics` serves; other collectors register themselves on it.
@@ -34,18 +49,6 @@ class Telemetry:
             registry=self.registry,
         )
         build_info.labels(__version__, platform.python_version()).set(1)
-        self._scrapes = Counter(
-            "kvwatch_target_scrapes", "Polls of the target that ended, well or badly.", ["target"], registry=self.registry
-        )
-        self._failures = Counter(
-            "kvwatch_target_scrape_failures",
-            "Polls of the target that gave no vLLM metrics, by reason.",
-            ["target", "reason"],
-            registry=self.registry,
-        )
-        self._overruns = Counter(
-            "kvwatch_tick_overruns", "Polls left out because the one before had not ended.", ["target"], registry=self.registry
-        )
         self._notifications = Counter(
             "kvwatch_alertmanager_notifications",
             "Posts of alerts to an Alertmanager, well or badly ended.",
@@ -58,46 +61,50 @@ class Telemetry:
             ["alertmanager"],
             registry=self.registry,
         )
-        self._targets: set[str] = set()
+        self._polls: dict[str, _Polls] = {}
         self._lock = threading.Lock()
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The polls of every target, every reason of failure among them, so that ``increase()`` sees the first one."""
+        ended = CounterMetricFamily("kvwatch_target_scrapes", "Polls of the target that ended, well or badly.", labels=["target"])
+        failed = CounterMetricFamily(
+            "kvwatch_target_scrape_failures", "Polls of the target that gave no vLLM metrics, by reason.", labels=["target", "reason"]
+        )
+        left_out = CounterMetricFamily("kvwatch_tick_overruns", "Polls left out because the one before had not ended.", labels=["target"])
+        with self._lock:
+            for target, polls in self._polls.items():
+                ended.add_metric([target], polls.ended)
+                left_out.add_metric([target], polls.left_out)
+                for reason in FailureReason:
+                    failed.add_metric([target, reason.value], polls.failed.get(reason, 0))
+        yield from (ended, failed, left_out)
 
     def target_added(self, target: str) -> None:
-        """Create every series of a target at 0, so that ``increase()`` sees the first failure."""
-        target = label_value(target)
+        """Begin to count for a target."""
         with self._lock:
-            self._targets.add(target)
-            self._scrapes.labels(target)
-            self._overruns.labels(target)
-            for reason in FailureReason:
-                self._failures.labels(target, reason.value)
+            self._polls.setdefault(label_value(target), _Polls())
 
     def target_removed(self, target: str) -> None:
         """Drop every series of a target that has vanished."""
-        target = label_value(target)
         with self._lock:
-            if target not in self._targets:
-                return
-            self._targets.remove(target)
-            self._scrapes.remove(target)
-            self._overruns.remove(target)
-            for reason in FailureReason:
-                self._failures.remove(target, reason.value)
+            self._polls.pop(label_value(target), None)
 
     def scrape_ended(self, target: str, failure: FailureReason | None) -> None:
         """Count a poll that ended. One that ends after its target was removed is not counted and brings no series back."""
-        target = label_value(target)
         with self._lock:
-            if target in self._targets:
-                self._scrapes.labels(target).inc()
+            polls = self._polls.get(label_value(target))
+            if polls is not None:
+                polls.ended += 1
                 if failure is not None:
-                    self._failures.labels(target, failure.value).inc()
+                    polls.failed[failure] = polls.failed.get(failure, 0) + 1
 
     def tick_overrun(self, target: str) -> None:
         """Count a poll that was left out because the one before had not ended."""
-        target = label_value(target)
         with self._lock:
-            if target in self._targets:
-                self._overruns.labels(target).inc()
+            polls = self._polls.get(label_value(target))
+            if polls is not None:
+                polls.left_out += 1
 
     def alertmanager_added(self, url: str) -> None:
         """Create the series of an Alertmanager at 0."""

@@ -1,7 +1,7 @@
 """Targets that come and go: addresses behind a name, and Prometheus' file_sd files.
 
 `Discovery.discover` turns what was configured into concrete ``http(s)://host:port/path`` targets, as often as it is called. It blocks on
-DNS and on files, never longer than `LOOKUP_SECONDS` per name, so the daemon calls it beside the polls and not in them.
+DNS and on files, never longer than a few seconds per name, so the daemon calls it beside the polls and not in them.
 
 A source that cannot be read keeps what it said last: a DNS outage or a half-written file must not unwatch a fleet. Only an answer
 removes targets: a name without addresses (also NXDOMAIN, as in Prometheus' dns_sd), a file without the group, or no file any more.
@@ -14,22 +14,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-import dns.exception
-import dns.nameserver
-import dns.resolver
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from kvwatch.errors import ConfigError
 from kvwatch.settings import DiscoverySettings, TargetSettings
-
-LOOKUP_SECONDS: Final = 5.0
-"""The longest one name may take to resolve, retries included."""
 
 Lookup = Callable[[str], Sequence[str]]
 """Name -> its addresses now (none is an answer). Raises `LookupFailed` where nobody can say."""
@@ -57,7 +49,7 @@ class Discovery:
         self._configured = tuple(targets)
         self._globs = tuple(settings.files)
         needs_dns = any(follows_dns(target) for target in targets)
-        self._lookup = lookup or (dns_lookup(settings.dns_server) if needs_dns else _no_lookup)
+        self._lookup = lookup or (_dns_lookup(settings.dns_server) if needs_dns else _no_lookup)
         self._last_good: dict[str, tuple[TargetSettings, ...]] = {}
 
     def discover(self) -> Discovered:
@@ -82,7 +74,7 @@ class Discovery:
             self._last_good[source] = tuple(read())
         except (LookupFailed, OSError, ValueError) as error:
             kept = len(self._last_good.get(source, ()))
-            faults.append(f"{source}: {_one_line(error)}; keeping the {kept} targets it last named")
+            faults.append(f"{source}: {one_line(error)}; keeping the {kept} targets it last named")
         return self._last_good.get(source, ())
 
     def _files(self, faults: list[str]) -> list[str]:
@@ -96,34 +88,6 @@ class Discovery:
         names = {target.url for target in self._configured}
         self._last_good = {source: kept for source, kept in self._last_good.items() if source in names or source in paths}
         return list(paths)
-
-
-def dns_lookup(server: str | None) -> Lookup:
-    """A `Lookup` through *server* (``host:port`` or ``[ipv6]:port``, an address), or through the system's resolvers when None.
-
-    IPv4 first; IPv6 where the name has no IPv4, so that a dual-stack pod is one target and not two. Relative names go through the
-    system's search list, as ``vllm-pods`` inside a pod does. Raises `ConfigError` for a server that is none.
-    """
-    try:
-        resolver = dns.resolver.Resolver(configure=server is None)
-        if server is not None:
-            resolver.nameservers, resolver.port = _server_address(server)
-    except (dns.exception.DNSException, ValueError) as error:
-        raise ConfigError([f"discovery.dns_server: {_one_line(error)}"]) from error
-
-    def lookup(name: str) -> Sequence[str]:
-        for kind in ("A", "AAAA"):
-            try:
-                answer = resolver.resolve(name, kind, search=True, lifetime=LOOKUP_SECONDS, raise_on_no_answer=False)
-            except dns.resolver.NXDOMAIN:
-                return ()
-            except dns.exception.DNSException as error:
-                raise LookupFailed(_one_line(error)) from error
-            if addresses := [record.to_text() for record in answer]:
-                return sorted(addresses, key=lambda address: ip_address(address).packed)
-        return ()
-
-    return lookup
 
 
 def addresses_as_targets(target: TargetSettings, lookup: Lookup) -> Iterator[TargetSettings]:
@@ -168,7 +132,7 @@ def read_file_sd(path: Path) -> list[TargetSettings]:
         where = ".".join(map(str, fault["loc"]))
         raise ValueError(f"{where}: {fault['msg']}" if where else fault["msg"]) from error
     except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {_one_line(error)}") from error
+        raise ValueError(f"not YAML: {one_line(error)}") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from error
 
@@ -202,20 +166,17 @@ def follows_dns(target: TargetSettings) -> bool:
     return target.url.startswith("dns+")
 
 
+def _dns_lookup(server: str | None) -> Lookup:
+    # Here, because most kvwatches follow no name and need not carry a resolver.
+    from kvwatch.poller.resolver import dns_lookup  # noqa: PLC0415
+
+    return dns_lookup(server)
+
+
 def _no_lookup(name: str) -> Sequence[str]:
     raise LookupFailed(f"{name} is not expected to be looked up")
 
 
-def _server_address(server: str) -> tuple[list[str | dns.nameserver.Nameserver], int]:
-    """``10.96.0.10:53`` as dnspython wants it: the addresses, and the port of all of them."""
-    parts = urlsplit(f"//{server}")
-    if not parts.hostname:
-        raise ValueError(f"{server!r} is not host:port")
-    try:
-        return [str(ip_address(parts.hostname))], parts.port or 53
-    except ValueError as error:
-        raise ValueError(f"{server!r} must be an address and a port, such as 10.96.0.10:53: {error}") from error
-
-
-def _one_line(error: object) -> str:
+def one_line(error: object) -> str:
+    """The text of an error without its line breaks."""
     return " ".join(str(error).split())

@@ -11,7 +11,8 @@ import pytest
 from name_server import NameServer
 
 from kvwatch.errors import ConfigError
-from kvwatch.poller.discovery import Discovery, dns_lookup, read_file_sd
+from kvwatch.poller.discovery import Discovery, read_file_sd
+from kvwatch.poller.resolver import dns_lookup
 from kvwatch.settings import DiscoverySettings, TargetSettings
 
 
