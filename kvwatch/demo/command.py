@@ -29,7 +29,7 @@ _STOPPING: Final = {signal.SIGINT, signal.SIGTERM}
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments."""
-    parser = subparsers.add_parser("demo", help=summary, description=__doc__)
+    parser = subparsers.add_parser("demo", help=summary, description=(__doc__ or "").replace("``", ""))
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="story", help="which story (default: %(default)s)")
     parser.add_argument("--speed", type=_speed, default=8.0, help="virtual seconds per second (default: %(default)s, about a minute)")
     parser.add_argument("--forever", action="store_true", help="start again when the story has ended")

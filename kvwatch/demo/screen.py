@@ -6,27 +6,30 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from kvwatch.demo.stage import Moment
 from kvwatch.model import Assessment, Severity, State, TargetView
 
 STYLES: Final = {State.HEALTHY: "bold green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "bold yellow", State.UNKNOWN: "dim"}
-_REMEMBERED: Final = 8
+_REMEMBERED: Final = 12
+"""Of these, as many of the latest are shown as there is room for."""
+_OTHER_ROWS: Final = 9
+"""The line above the frame, the frame, progress, three rows of numbers, an empty one, and the cursor's."""
 _BAR: Final = 24
 _WATERMARK: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something kvwatch said, for the log at the foot."""
+    """Something to tell: the beginning of an act, or what kvwatch said in it, which stands below it with an indent."""
 
     text: str
     style: str
+    indent: int = 2
 
 
 class Script:
@@ -42,7 +45,7 @@ class Script:
         lines = []
         if moment.act.title != self._act:
             self._act = moment.act.title
-            lines.append(Line(f"{moment.act.title}: {moment.act.text}", "bold"))
+            lines.append(Line(f"{moment.act.title}: {moment.act.text}", "bold", indent=0))
         assessment = moment.view.assessments[0] if moment.view.assessments else None
         if assessment is not None:
             lines += self._of_state(assessment)
@@ -55,24 +58,24 @@ class Script:
         if state == self._state:
             return []
         self._state = state
-        lines = [Line(f"  {verdict.state} / {verdict.cause}: {'; '.join(verdict.evidence)}", STYLES[verdict.state])]
+        lines = [Line(f"{verdict.state} / {verdict.cause}: {'; '.join(verdict.evidence)}", STYLES[verdict.state])]
         if assessment.advice and verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND):
             first = assessment.advice[0]
-            change = f" {first.current or '?'} → {first.proposed}" if first.proposed else ""
-            lines.append(Line(f"  advice: {first.lever}{change}. {first.reason}", "cyan"))
+            change = f" {first.current or ''} → {first.proposed}".replace("  ", " ") if first.proposed else ""
+            lines.append(Line(f"advice: {first.lever}{change}. {first.reason}", "cyan"))
         return lines
 
     def _of_alerts(self, assessment: Assessment) -> list[Line]:
         firing = {alert.name: alert for alert in assessment.alerts}
         lines = [
             Line(
-                f"  {'PAGE (P1)' if alert.severity is Severity.CRITICAL else 'warning'}: {name}. {alert.summary}",
+                f"{'PAGE (P1)' if alert.severity is Severity.CRITICAL else 'warning'}: {name}. {alert.summary}",
                 "bold white on red" if alert.severity is Severity.CRITICAL else "magenta",
             )
             for name, alert in firing.items()
             if name not in self._firing
         ]
-        lines += [Line(f"  resolved: {name}", "green") for name in sorted(self._firing - firing.keys())]
+        lines += [Line(f"resolved: {name}", "green") for name in sorted(self._firing - firing.keys())]
         self._firing = frozenset(firing)
         return lines
 
@@ -87,45 +90,57 @@ class Screen:
     def picture(self, moment: Moment, news: list[Line]) -> RenderableType:
         """What to draw now."""
         self._lines.extend(news)
-        head = Table.grid(expand=True)
-        head.add_column(ratio=1)
-        head.add_column(justify="right")
-        head.add_row(Text(moment.act.title, style="bold"), ProgressBar(total=1.0, completed=moment.progress, width=_BAR))
-        log = Text("\n").join(Text(line.text, style=line.style) for line in self._lines)
-        body = Group(head, Text(moment.act.text, style="italic"), Text(), numbers(moment.view), Text(), log)
+        progress = Text.assemble("this act ", *_bar(moment.progress, "cyan"), style="dim")
+        body = Group(progress, numbers(moment.view), Text(), _Latest(tuple(self._lines)))
         return Panel(body, title="kvwatch demo", subtitle=f"status page: {self._url}   Ctrl-C ends", border_style="blue")
 
 
+class _Latest:
+    """As many of the latest lines as the terminal has room for: what does not fit at its foot would be cut off, and that is the news."""
+
+    def __init__(self, lines: tuple[Line, ...]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = console.height - _OTHER_ROWS
+        shown: list[RenderableType] = []
+        for line in reversed(self._lines):
+            drawn = Padding(Text(line.text, style=line.style), (0, 0, 0, line.indent), expand=False)
+            room -= len(console.render_lines(drawn, options, pad=False))
+            if room < 0 and shown:
+                break
+            shown.append(drawn)
+        yield from reversed(shown)
+
+
 def numbers(view: TargetView) -> RenderableType:
-    """State and live numbers of the simulated engine."""
+    """State and live numbers of the simulated engine, in three short rows that fit a narrow terminal."""
     assessment = view.assessments[0] if view.assessments else None
-    signals = assessment.signals if assessment else None
-    table = Table.grid(padding=(0, 3))
-    for _ in range(5):
-        table.add_column()
     if assessment is None:
-        return Text("not polled yet", style="dim")
-    state = assessment.verdict.state
+        return Text("not polled yet\n\n", style="dim")
+    verdict, signals = assessment.verdict, assessment.signals
+    state = Text(f"{verdict.state} / {verdict.cause}", style=STYLES[verdict.state])
     if signals is None:
-        return Text(f"{state} / {assessment.verdict.cause}", style=STYLES[state])
+        return Group(state, Text("no numbers: the server does not answer\n" if view.failure else "no numbers yet\n", style="dim"))
     usage = signals.kv_usage or 0.0
     ratio = signals.slow.preemption_ratio
-    table.add_row(
-        Text(f"{state} / {assessment.verdict.cause}", style=STYLES[state]),
-        Text.assemble(
-            "KV cache ",
-            ("█" * round(usage * _BAR), "red" if usage > _WATERMARK else "blue"),
-            ("░" * (_BAR - round(usage * _BAR)), "dim"),
-            f" {usage:.0%}",
+    return Group(
+        state,
+        Text.assemble("KV cache ", *_bar(usage, "red" if usage > _WATERMARK else "blue"), f" {usage:.0%}"),
+        Text(
+            f"running {signals.running or 0:.0f}   waiting {signals.waiting or 0:.0f}   "
+            f"evicted {'-' if ratio is None else f'{ratio:.0%}'}   {signals.generation_tokens_per_second or 0:.0f} tokens/s"
         ),
-        f"running {signals.running or 0:.0f}, waiting {signals.waiting or 0:.0f}",
-        f"evicted {ratio:.0%}" if ratio is not None else "evicted -",
-        f"{signals.generation_tokens_per_second or 0:.0f} tokens/s",
     )
-    return table
+
+
+def _bar(share: float, style: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """A bar of fixed width, *share* of it filled."""
+    filled = round(min(max(share, 0.0), 1.0) * _BAR)
+    return ("█" * filled, style), ("░" * (_BAR - filled), "dim")
 
 
 def tell(console: Console, lines: list[Line]) -> None:
     """Plain lines, for a pipe or a log."""
     for line in lines:
-        console.print(Text(line.text, style=line.style), soft_wrap=True)
+        console.print(Text(" " * line.indent + line.text, style=line.style), soft_wrap=True)

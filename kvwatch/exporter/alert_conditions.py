@@ -24,7 +24,7 @@ Condition = Callable[[AlertPolicy, Verdict, Signals | None], bool | None]
 
 
 def storm(policy: AlertPolicy, _verdict: Verdict, signals: Signals | None) -> bool | None:
-    """DESIGN section 2: both windows above the ratio, and enough evictions in the slow one to keep a quiet server quiet."""
+    """The page: both windows above the ratio, and enough evictions in the slow one to keep a quiet server quiet."""
     if signals is None or signals.slow.preemptions is None:
         return None
     slow, fast = signals.slow.preemption_ratio, signals.fast.preemption_ratio

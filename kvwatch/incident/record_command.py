@@ -29,7 +29,7 @@ _STOPPING: Final = {signal.SIGINT, signal.SIGTERM}
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments."""
-    parser = subparsers.add_parser("record", help=summary, description=__doc__)
+    parser = subparsers.add_parser("record", help=summary, description=(__doc__ or "").replace("``", ""))
     parser.add_argument("url", metavar="URL", help="the vLLM /metrics URL")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="a new .jsonl, .jsonl.gz or .jsonl.xz file")
     parser.add_argument("--interval", type=positive_duration, default=1.0, metavar="DURATION", help="time between scrapes (default: 1s)")

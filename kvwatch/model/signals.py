@@ -51,7 +51,7 @@ class Window:
     steps: float | None = None
     step_tokens: float | None = None
     preemption_ratio: float | None = None
-    """DESIGN section 2: ``preemptions / max(preemptions + finished, mean running)``; ``None`` while the denominator is 0."""
+    """``preemptions / max(preemptions + finished, mean running)``; ``None`` while the denominator is 0."""
 
 
 @dataclass(frozen=True, slots=True)
