@@ -72,12 +72,24 @@ def quick(view: TargetView) -> TargetView:
     return replace(view, interval=1.0)
 
 
+def proxied(app, below: str):
+    """The application as behind a proxy that has it below a path, takes that off, and has nothing else to offer."""
+
+    def proxy(environ, start_response):
+        if not environ["PATH_INFO"].startswith(below):
+            start_response("502 Bad Gateway", [("Content-Length", "0")])
+            return []
+        return app({**environ, "PATH_INFO": environ["PATH_INFO"].removeprefix(below)}, start_response)
+
+    return proxy
+
+
 @pytest.fixture
 def watched():
     """Serve some views; the page's own clock stands still."""
     running: list[Server] = []
 
-    def start(*views: TargetView) -> Watched:
+    def start(*views: TargetView, below: str = "") -> Watched:
         served = Watched(views, past_of(views))
         clock = StillClock()
         page = StatusPage(lambda: served.views, clock, served.history)
@@ -90,7 +102,7 @@ def watched():
                 ready=lambda: True,
             )
         )
-        served.server = serve(app, host="127.0.0.1", port=0)
+        served.server = serve(proxied(app, below), host="127.0.0.1", port=0)
         running.append(served.server)
         return served
 
@@ -238,6 +250,23 @@ def test_without_javascript_everything_is_there_sorting_works_and_the_page_reloa
     served.views = (healthy(VIEW), *MANY[1:])
     with closing(served.server), page.expect_navigation(timeout=15_000):
         pass
+
+
+def test_below_a_path_of_a_proxy_links_and_refreshing_work(watched, visit):
+    served = watched(*map(quick, MANY), below="/gpu-1/kvwatch")
+    here = f"{served.url}/gpu-1/kvwatch/"
+    tab = visit(here)
+    tab.page.locator("#sort-target").click()
+    tab.page.locator(".overview tbody th a").first.click()
+    expect(tab.page.locator("section.engine.kv_bound")).to_have_count(1)
+    served.views = (quick(healthy()), *map(quick, MANY[1:]))
+    tab.page.locator("#back").click()
+    tab.page.locator("#to-status").click()
+    assert '"targets":' in tab.page.locator("body").inner_text()
+    tab.page.go_back()
+    expect(tab.page.locator(".count.kv_bound b")).to_have_text("9", timeout=PATIENCE)
+    assert all(url.startswith((here, "data:")) for url in tab.requested)
+    assert tab.said == []
 
 
 def test_the_page_can_be_used_by_keyboard_alone(watched, visit):
