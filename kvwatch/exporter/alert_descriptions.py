@@ -25,7 +25,7 @@ def storm(_policy: AlertPolicy, verdict: Verdict, signals: Signals | None) -> st
     return _sentence(
         verdict,
         f"{_evictions(signals.slow)}; {_evictions(signals.fast)}{_load(signals)}",
-        f"let fewer requests in: limit concurrency at the proxy to {limit}, then set --max-num-seqs to the same",
+        f"let fewer requests in: limit concurrency at the proxy to {limit}, then set --max-num-seqs as kvwatch advises",
     )
 
 

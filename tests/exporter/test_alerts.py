@@ -93,7 +93,7 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
         description="Engine 0 of demo-8b (kv_bound, preempting): 48 evictions in 120 s, 40% of the stints on the GPU that ended; "
         "48 evictions in 30 s, 50% of the stints on the GPU that ended (running 23, waiting 9, cache 98%). "
         "First: let fewer requests in: limit concurrency at the proxy to 11, which the cache holds with headroom, "
-        "then set --max-num-seqs to the same.",
+        "then set --max-num-seqs as kvwatch advises.",
     )
 
 
