@@ -7,13 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from kvwatch.incident.replay import Row
 from kvwatch.model import Cause, EngineId, State
 
+_CALM: Final = {Cause.OK, Cause.IDLE}
+_BRIEF_SECONDS: Final = 30.0
+_NARROW: Final = 80
+"""Columns of a terminal in which the evidence has no column of its own but stands below its stretch."""
 _STYLES: Final = {State.HEALTHY: "green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "yellow", State.UNKNOWN: "dim"}
 
 
@@ -44,7 +49,17 @@ def stretches(rows: Iterable[Row]) -> list[Stretch]:
             own[-1] = replace(own[-1], end=now.end, evidence=now.evidence, peak_ratio=_higher(own[-1].peak_ratio, now.peak_ratio))
         else:
             own.append(now)
+            _join_brief(own)
     return [stretch for _, own in sorted(told.items(), key=lambda item: item[0][0]) for stretch in own]
+
+
+def _join_brief(own: list[Stretch]) -> None:
+    """Make one stretch of the last three where few requests come and go: work, a moment without any, work."""
+    if len(own) < 3:  # noqa: PLR2004 - three
+        return
+    before, between, now = own[-3:]
+    if _continues(before, now) and {before.cause, between.cause} == _CALM and between.end - between.start < _BRIEF_SECONDS:
+        own[-3:] = [replace(now, start=before.start, peak_ratio=_higher(before.peak_ratio, now.peak_ratio))]
 
 
 def _stretch(row: Row, at: float) -> Stretch:
@@ -64,8 +79,9 @@ def _higher(one: float | None, other: float | None) -> float | None:
 
 def render(rows: Iterable[Row], console: Console) -> None:
     """Print a table for each target."""
+    draw = _list if console.width < _NARROW else _table
     for target, own in groupby(stretches(rows), key=lambda stretch: stretch.target):
-        console.print(_table(target, own))
+        console.print(draw(target, own))
 
 
 def _table(target: str, own: Iterable[Stretch]) -> Table:
@@ -74,16 +90,34 @@ def _table(target: str, own: Iterable[Stretch]) -> Table:
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("evidence, alerts", ratio=1, overflow="fold")
     for stretch in own:
-        evidence = Text("; ").join([*map(Text, stretch.evidence), *(Text(name, style="bold") for name in stretch.alerts)])
-        table.add_row(
-            _clock(stretch.start),
-            _clock(stretch.end),
-            Text(stretch.engine.engine if stretch.engine else "-"),
-            f"[{_STYLES[stretch.state]}]{stretch.state}[/] {stretch.cause}",
-            "-" if stretch.peak_ratio is None else f"{stretch.peak_ratio:.0%}",
-            evidence,
-        )
+        table.add_row(_clock(stretch.start), _clock(stretch.end), _engine(stretch), _verdict(stretch), _ratio(stretch), _evidence(stretch))
     return table
+
+
+def _list(target: str, own: Iterable[Stretch]) -> Group:
+    """The same for a narrow terminal."""
+    parts: list[RenderableType] = [Text(target)]
+    for stretch in own:
+        when = f"{_clock(stretch.start)} to {_clock(stretch.end)}  engine {_engine(stretch)}  "
+        parts.append(Text.assemble(when, _verdict(stretch), f"  {_ratio(stretch)}"))
+        parts.append(Padding(_evidence(stretch), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def _engine(stretch: Stretch) -> str:
+    return stretch.engine.engine if stretch.engine else "-"
+
+
+def _verdict(stretch: Stretch) -> Text:
+    return Text.assemble((stretch.state, _STYLES[stretch.state]), f" {stretch.cause}")
+
+
+def _ratio(stretch: Stretch) -> str:
+    return "-" if stretch.peak_ratio is None else f"{stretch.peak_ratio:.0%}"
+
+
+def _evidence(stretch: Stretch) -> Text:
+    return Text("; ").join([*map(Text, stretch.evidence), *(Text(name, style="bold") for name in stretch.alerts)])
 
 
 def _clock(seconds: float) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kvwatch.arguments import one_metrics_url, positive_count
 from kvwatch.classifier.architecture import KV_DTYPES, kv_layout
+from kvwatch.classifier.finding import number
 from kvwatch.classifier.startup_log import StartupLog
 from kvwatch.classifier.weights import weight_bytes
 from kvwatch.clock import SystemClock
@@ -173,7 +174,7 @@ def _notes(args: argparse.Namespace, log: StartupLog | None, live: Live | None) 
     if live is not None and live.engines > 1:
         notes.append(f"{live.engines} engines; this is one of them, with the smallest pool")
     if live is not None and live.typical_tokens is not None and args.typical_tokens is None:
-        notes.append(f"a usual request has {live.typical_tokens:.0f} tokens: mean of all that finished since the server started")
+        notes.append(f"a usual request has {number(live.typical_tokens)} tokens: mean of all that finished since the server started")
     if log is not None and log.max_concurrency is not None:
         notes.append(f"vLLM's own count: {log.max_concurrency:g} sequences of {log.max_model_len} tokens")
     return notes

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from kvwatch.classifier.finding import number
 from kvwatch.plan.options import Option
 from kvwatch.plan.plan import Plan
 from kvwatch.plan.sizes import format_size
@@ -23,7 +24,7 @@ def _size(value: int | None) -> str | None:
 
 
 def _count(value: int | None) -> str | None:
-    return None if value is None else f"{value:,}".replace(",", " ")
+    return None if value is None else number(value)
 
 
 ROWS: Final[tuple[tuple[str, _Cell], ...]] = (
@@ -51,12 +52,15 @@ def render(plan: Plan) -> Group:
     """For a terminal."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
     table.add_column("on each GPU", no_wrap=True)
-    for number, option in enumerate(plan.options):
-        table.add_column(option.name, justify="right", style="bold" if number == 0 else "")
+    for option in plan.options:
+        table.add_column(option.name, justify="right", style="bold" if option is plan.options[0] else "")
     for label, row in cells(plan):
         table.add_row(label, *row)
     advice = Text.assemble(("recommended: ", "bold"), (" ".join(plan.flags) or "nothing", "green"))
-    return Group(Text(plan.source, "bold"), table, advice, *(Text(f"- {remark}") for remark in remarks(plan)))
+    notes = Table.grid(padding=(0, 1, 0, 0))
+    for remark in remarks(plan):
+        notes.add_row("-", Text(remark))
+    return Group(Text(plan.source, "bold"), table, advice, notes)
 
 
 def render_plain(plan: Plan) -> str:

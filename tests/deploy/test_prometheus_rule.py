@@ -30,7 +30,7 @@ def test_its_groups_are_those_of_the_rule_file(repository):
 
 
 def test_promtool_takes_what_kustomize_renders(render, repository, require_tool, tmp_path):
-    """kustomize reads and writes the YAML anew, expressions of several lines included."""
+    """Kustomize reads and writes the YAML anew, expressions of several lines included."""
     [manifest] = [one for one in render(repository / "deploy/kubernetes/monitoring") if one["kind"] == "PrometheusRule"]
     rules = tmp_path / "rules.yaml"
     rules.write_text(yaml.safe_dump(manifest["spec"]))
