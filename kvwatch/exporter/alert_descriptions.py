@@ -22,9 +22,11 @@ def storm(_policy: AlertPolicy, verdict: Verdict, signals: Signals | None) -> st
         return _sentence(verdict, _evidence(verdict))
     fits = signals.sustainable_sequences
     limit = "half of what runs now" if fits is None else f"{fits}, which the cache holds with headroom"
+    # Before the fast window is full, both are the same.
+    windows = (signals.slow,) if signals.slow.seconds == signals.fast.seconds else (signals.slow, signals.fast)
     return _sentence(
         verdict,
-        f"{_evictions(signals.slow)}; {_evictions(signals.fast)}{_load(signals)}",
+        f"{'; '.join(map(_evictions, windows))}{_load(signals)}",
         f"let fewer requests in: limit concurrency at the proxy to {limit}, then set --max-num-seqs as kvwatch advises",
     )
 

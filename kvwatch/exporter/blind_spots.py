@@ -60,7 +60,10 @@ _MISSING: Final[tuple[tuple[Callable[[Signals], object], BlindSpot], ...]] = (
     (lambda signals: signals.e2e_latency, BlindSpot("End-to-end latency", _NO_OBSERVATION)),
     (
         lambda signals: signals.process_cpu_ratio,
-        BlindSpot("CPU of the API server", "process_cpu_seconds_total is missing, as it is with several API server processes."),
+        BlindSpot(
+            "CPU of the API server",
+            "There is no increase of process_cpu_seconds_total yet, or it is missing, as it is with several API server processes.",
+        ),
     ),
     (
         lambda signals: signals.gpu_utilization,

@@ -97,6 +97,13 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
     )
 
 
+def test_a_storm_seen_for_seconds_only_is_told_once_and_not_once_per_window() -> None:
+    numbers = signals(slow=0.4, fast=0.4, preemptions=9.0)
+    young = replace(numbers, slow=replace(numbers.slow, seconds=10.0), fast=replace(numbers.fast, seconds=10.0))
+    (storm,) = EngineAlerts(AlertPolicy()).update(0.0, verdict(Cause.PREEMPTING), young)
+    assert storm.description.count("evictions in 10 s") == 1
+
+
 def test_a_storm_ends_fifteen_seconds_after_the_first_scrape_that_says_so() -> None:
     alerts = EngineAlerts(AlertPolicy())
     (storm,) = alerts.update(0.0, *STORM)

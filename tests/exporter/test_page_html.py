@@ -120,6 +120,18 @@ def test_a_failed_poll_says_why_nothing_can_be_seen():
     assert "it did not answer in time (no answer within 4 s)" in read(failed()).text
 
 
+def test_the_first_advice_is_shown_and_the_others_wait_behind_it():
+    first, second = STORMING.advice[0], replace(STORMING.advice[0], lever="replicas", current="1", proposed="2", caution="")
+    page = read(replace(VIEW, assessments=(replace(STORMING, advice=(first, second)),)))
+    assert page.text.count("Advice: change one thing") == 1
+    shown, more, behind = page.text.partition("If that is not enough: 1 more, best first")
+    assert more
+    for label, text in (("Why", first.reason), ("Effect", first.effect), ("Caution", first.caution)):
+        assert f"{label}{text}" in shown
+    assert "replicas 1 → 2" in behind
+    assert "Caution" not in behind
+
+
 def test_a_stale_engine_shows_no_numbers_no_alerts_and_no_advice():
     text = read(VIEW, clock=StillClock(now=NOW + 60.0)).text
     assert "no poll of this target has finished for 62 s" in text
