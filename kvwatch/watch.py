@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -18,7 +17,7 @@ import structlog
 
 from kvwatch import __version__
 from kvwatch.clock import Clock, SystemClock
-from kvwatch.errors import ScrapeError
+from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager import AlertmanagerPush
 from kvwatch.exporter.history import History
 from kvwatch.exporter.http import Sources, make_app
@@ -30,11 +29,9 @@ from kvwatch.exporter.telemetry import Telemetry
 from kvwatch.judge import judge_for
 from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery, follows_dns
-from kvwatch.poller.fetch import fetch
-from kvwatch.poller.gpu import scrape_gpu
-from kvwatch.poller.vllm import parse_scrape
+from kvwatch.read_target import read_target
 from kvwatch.schedule import Schedule
-from kvwatch.settings import GpuSettings, Settings, TargetSettings
+from kvwatch.settings import Settings, TargetSettings
 from kvwatch.target_watch import TargetWatch
 
 _log = structlog.get_logger(__name__)
@@ -43,8 +40,8 @@ _DISCOVERY: Final = "\0discovery"
 """No target can have this name."""
 _HEARTBEAT_SECONDS: Final = 1.0
 _MISSED_POLLS: Final = 3
-_GPU_SECONDS: Final = 1.0
-"""The GPU exporter is local, and its evidence is not worth waiting for."""
+_STOP_SECONDS: Final = 0.7
+"""How long a signal waits for an orderly end."""
 
 
 class Daemon:
@@ -136,6 +133,8 @@ class Daemon:
         for fault in found.faults:
             if fault not in self._discovery_faults:
                 _log.warning("discovery.failed", detail=fault)
+        if self._discovery_faults and not found.faults:
+            _log.info("discovery.recovered")
         self._discovery_faults = found.faults
         self._follow(found.targets)
         self._discovered = True
@@ -159,7 +158,7 @@ class Daemon:
             judge=judge_for(self._settings, target),
             clock=self._clock,
             telemetry=self._telemetry,
-            publish=self._publish,
+            publish=partial(self._publish, target),
         )
         self._telemetry.target_added(target.name)
         if not self._watches:
@@ -178,61 +177,42 @@ class Daemon:
         self._push.forget(name)
         _log.info("target.removed", target=name)
 
-    def _publish(self, view: TargetView) -> None:
+    def _publish(self, target: TargetSettings, view: TargetView) -> None:
+        """Take in the view of a poll that ended."""
         self._last_tick = view.at if view.at is not None else self._last_tick
-        with self._lock:
-            if view.name not in self._watches:
-                return  # it was removed while this poll was under way
-        self._history.record(view)
-        self._push.publish(view)
+        with self._lock:  # held to the end: what `_remove` forgets must not be recorded afterwards
+            watch = self._watches.get(target.name)
+            if watch is None or watch.target is not target:
+                return  # it was removed or replaced while this poll was under way
+            self._history.record(view)
+            self._push.publish(view)
 
     def _overrun(self, name: str) -> None:
         if name != _DISCOVERY:
             self._telemetry.tick_overrun(name)
 
 
-def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scrape:
-    """Ask a target once, and the GPU exporter beside it where one is configured. Raises `ScrapeError`."""
-    poll = settings.poll
-    ask = partial(
-        fetch,
-        deadline=poll.deadline,
-        max_bytes=poll.max_body_bytes,
-        clock=clock,
-        ca_file=poll.ca_file,
-        bearer_token_file=poll.bearer_token_file,
-        trust_environment=poll.trust_environment,
-    )
-    scrape = parse_scrape(ask(target.url), clock.monotonic())
-    if settings.gpu.url is None:
-        return scrape
-    return replace(scrape, gpu_utilization=_gpu_utilization(settings.gpu, clock, poll.max_body_bytes))
-
-
-def _gpu_utilization(gpu: GpuSettings, clock: Clock, max_bytes: int) -> float | None:
-    """Optional evidence: without it the verdict stands on vLLM's own numbers."""
-    if gpu.url is None:
-        return None
-    try:
-        return scrape_gpu(partial(fetch, deadline=_GPU_SECONDS, max_bytes=max_bytes, clock=clock), gpu.url, gpu.labels)
-    except ScrapeError as fault:
-        _log.debug("gpu.failed", url=gpu.url, reason=str(fault.reason), detail=fault.detail)
-        return None
-
-
 def run(settings: Settings, clock: Clock | None = None) -> int:
-    """Run the daemon until SIGTERM or SIGINT; returns the exit code. Raises `ConfigError` when it cannot start."""
+    """Run the daemon until SIGTERM or SIGINT; returns the exit code within a second, to be given to `leave`.
+
+    Raises `ConfigError` when it cannot start.
+    """
     stopping = {signal.SIGTERM, signal.SIGINT}
     # Blocked here and in every thread started later, then waited for: no handler runs in the middle of anything.
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
     daemon = Daemon(settings, clock or SystemClock())
     try:
         daemon.start()
-        while (received := signal.sigtimedwait(stopping, _HEARTBEAT_SECONDS)) is None:
-            daemon.heal()
-        _log.info("kvwatch.stopping", signal=signal.Signals(received.si_signo).name)
-    finally:
+    except ConfigError:
         daemon.stop()
+        raise
+    while (received := signal.sigtimedwait(stopping, _HEARTBEAT_SECONDS)) is None:
+        daemon.heal()
+    _log.info("kvwatch.stopping", signal=signal.Signals(received.si_signo).name)
+    # In a thread, because a page being drawn may hold it up; `leave` then ends that with the process.
+    stopper = threading.Thread(target=daemon.stop, name="stop", daemon=True)
+    stopper.start()
+    stopper.join(_STOP_SECONDS)
     return 0
 
 

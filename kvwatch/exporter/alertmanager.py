@@ -21,6 +21,7 @@ from kvwatch.exporter.notifications import Ledger, Notification, Outbox
 from kvwatch.model import TargetView
 from kvwatch.settings import AlertmanagerSettings
 
+_STOP_SECONDS: Final = 0.2
 _BATCH: Final = 64
 """Alerts per POST, as Prometheus sends them."""
 
@@ -84,12 +85,12 @@ class AlertmanagerPush:
         self._wake()
 
     def stop(self) -> None:
-        """Stop sending, without a farewell: the end of kvwatch is not the end of a storm. Waits at most a second."""
+        """Stop sending, without a farewell: the end of kvwatch is not the end of a storm. Hardly waits for a post that hangs."""
         self._stopping.set()
         self._wake()
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(timeout=1.0 / len(self._threads))
+                thread.join(timeout=_STOP_SECONDS / len(self._threads))
 
     def _wake(self) -> None:
         for replica in self.replicas:

@@ -37,6 +37,8 @@ def dns_lookup(server: str | None) -> Lookup:
                 answer = resolver.resolve(name, kind, search=True, lifetime=LOOKUP_SECONDS, raise_on_no_answer=False)
             except dns.resolver.NXDOMAIN:
                 return ()
+            except dns.exception.Timeout as error:  # its own text says how long it took, so no two are alike and each would be logged
+                raise LookupFailed(f"no answer within {LOOKUP_SECONDS:g} s") from error
             except dns.exception.DNSException as error:
                 raise LookupFailed(one_line(error)) from error
             if addresses := [record.to_text() for record in answer]:

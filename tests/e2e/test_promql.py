@@ -57,6 +57,8 @@ class Prometheus:
 
     url: str
     since: float
+    kvwatch: str
+    """Where the kvwatch it scrapes answers."""
 
     def series(self, expression: str) -> list[dict[str, Any]]:
         """What *expression* says over the whole time; fails the test where it cannot be evaluated."""
@@ -121,8 +123,9 @@ def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
     with running([sys.executable, "-m", "kvwatch.simulator", f"--port={engine}", *SIMULATOR], simulator_log) as simulator:
         target = f"http://127.0.0.1:{engine}/metrics"
         until(lambda: answers(target), simulator, simulator_log)
-        command = [sys.executable, "-m", "kvwatch", "run", target, f"http://127.0.0.1:{nobody}/metrics"]
-        with running([*command, f"--web.listen-address=127.0.0.1:{web}", "--poll.interval=1s"], kvwatch_log) as kvwatch:
+        command = [sys.executable, "-m", "kvwatch", "run", target, f"http://127.0.0.1:{nobody}/metrics", "--poll.interval=1s"]
+        command += [f"--web.listen-address=127.0.0.1:{web}", f"--alertmanager.urls=http://127.0.0.1:{nobody}"]
+        with running(command, kvwatch_log) as kvwatch:
             until(lambda: answers(f"http://127.0.0.1:{web}/-/ready"), kvwatch, kvwatch_log)
             config = folder / "prometheus.yml"
             config.write_text(
@@ -141,7 +144,7 @@ def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
                 url = f"http://127.0.0.1:{port}"
                 until(lambda: answers(f"{url}/-/ready"), process, prometheus_log)
                 time.sleep(STORM_SECONDS)
-                yield Prometheus(url, since)
+                yield Prometheus(url, since, f"http://127.0.0.1:{web}")
 
 
 def without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[str, str]:
@@ -152,6 +155,67 @@ def without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[st
 def for_grafana(text: str) -> str:
     """*text* with Grafana's variables put in."""
     return re.sub(r"\$(\w+)", lambda match: GRAFANA[match[1]], text)
+
+
+ENGINE_LABELS = {"target", "model_name", "engine"}
+CONTRACT: dict[str, set[str]] = {
+    "state": {*ENGINE_LABELS, "state"},
+    "cause": {*ENGINE_LABELS, "cause"},
+    "state_seconds_total": {*ENGINE_LABELS, "state"},
+    "state_transitions_total": ENGINE_LABELS,
+    "preemption_ratio": {*ENGINE_LABELS, "window"},
+    "preemptions": {*ENGINE_LABELS, "window"},
+    "kv_cache_usage_ratio": ENGINE_LABELS,
+    "kv_cache_usage_peak_ratio": ENGINE_LABELS,
+    "kv_capacity_tokens": ENGINE_LABELS,
+    "kv_free_tokens": ENGINE_LABELS,
+    "kv_tokens_per_sequence": ENGINE_LABELS,
+    "kv_demand_ratio": ENGINE_LABELS,
+    "kv_seconds_to_full": ENGINE_LABELS,
+    "sustainable_sequences": ENGINE_LABELS,
+    "requests_running": ENGINE_LABELS,
+    "requests_waiting": ENGINE_LABELS,
+    "generation_tokens_per_second": ENGINE_LABELS,
+    "prompt_tokens_per_second": ENGINE_LABELS,
+    "recompute_ratio": ENGINE_LABELS,
+    "time_to_first_token_seconds": {*ENGINE_LABELS, "quantile"},
+    "inter_token_latency_seconds": {*ENGINE_LABELS, "quantile"},
+    "e2e_request_latency_seconds": {*ENGINE_LABELS, "quantile"},
+    "recommended_max_num_seqs": ENGINE_LABELS,
+    "alert_active": {*ENGINE_LABELS, "alert", "severity"},
+    "build_info": {"version", "python_version"},
+    "target_up": {"target"},
+    "last_successful_scrape_timestamp_seconds": {"target"},
+    "target_scrapes_total": {"target"},
+    "target_scrape_failures_total": {"target", "reason"},
+    "target_scrape_duration_seconds": {"target"},
+    "signal_source_info": {"target", "signal", "name"},
+    "alertmanager_notifications_total": {"alertmanager"},
+    "alertmanager_notifications_failed_total": {"alertmanager"},
+    "tick_overruns_total": {"target"},
+    "collect_faults_total": set(),
+}
+"""Names and labels that users rely on: they change through the changelog only."""
+
+
+def test_every_scrape_went_well(prometheus):
+    [up] = prometheus.series('up{job="kvwatch"}')
+    assert {value for _, value in up["values"]} == {"1"}
+
+
+def test_every_name_of_the_contract_arrives_with_its_labels(prometheus):
+    added = {"__name__", "job", "instance", *POD_LABELS}
+    arrived = {name: set().union(*(one["metric"].keys() for one in prometheus.series(f"kvwatch_{name}"))) - added for name in CONTRACT}
+    assert arrived == CONTRACT
+    known = prometheus.label_values('{job="kvwatch"}', "__name__")
+    assert {name for name in known if name.startswith("kvwatch_")} == {f"kvwatch_{name}" for name in CONTRACT}
+
+
+def test_promtool_has_nothing_to_say_about_what_a_running_kvwatch_serves(prometheus, require_tool):
+    with urllib.request.urlopen(f"{prometheus.kvwatch}/metrics", timeout=5) as answer:
+        exposition = answer.read()
+    result = subprocess.run([require_tool("promtool"), "check", "metrics"], input=exposition, capture_output=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("name", ["kvwatch-fleet", "kvwatch-engine"])

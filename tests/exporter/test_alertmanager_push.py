@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -355,3 +356,22 @@ def test_threads_send_by_themselves_and_stop() -> None:
     bench.push.stop()
     assert len(bench.them.take()) == 1
     assert not any(thread.is_alive() for thread in bench.push._threads)
+
+
+def test_posts_that_hang_do_not_hold_up_the_stop(seconds) -> None:
+    asked, released = threading.Barrier(4), threading.Event()
+
+    def hangs(_body: bytes) -> tuple[Outcome, str]:
+        asked.wait(10)
+        released.wait(10)
+        return Outcome.ACCEPTED, ""
+
+    bench = Bench(urls=["http://am-1:9093", "http://am-2:9093", "http://am-3:9093"])
+    push = AlertmanagerPush(bench.settings, bench.clock, bench.them, poll_interval=5.0, post_to=lambda *_: hangs)
+    push.start()
+    push.publish(view(storm(since=1000.0)))
+    asked.wait(10)
+    try:
+        assert seconds(push.stop) < 0.5
+    finally:
+        released.set()

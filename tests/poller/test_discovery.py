@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 
 import dns.rcode
@@ -53,6 +54,17 @@ def test_a_fleet_too_large_for_one_datagram_is_asked_for_over_tcp(name_server):
     fleet = [f"10.1.{number // 250}.{number % 250 + 1}" for number in range(500)]
     name_server.records[PODS, "A"] = fleet[::-1]
     assert urls(following(name_server, TargetSettings(url=URL))) == [f"http://{address}:8000/metrics" for address in fleet]
+
+
+def test_a_server_that_never_answers_is_told_in_the_same_words_each_time(name_server, monkeypatch):
+    """The daemon logs a fault when it is new, and dnspython's words hold the time it took."""
+    monkeypatch.setattr("kvwatch.poller.resolver.LOOKUP_SECONDS", 0.05)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        settings = DiscoverySettings(dns_server=f"127.0.0.1:{silent.getsockname()[1]}")
+        discovery = Discovery([TargetSettings(url=URL)], settings)
+        faults = [discovery.discover().faults for _ in range(2)]
+    assert faults == [(f"{URL}: no answer within 0.05 s; keeping the 0 targets it last named",)] * 2
 
 
 def test_ipv6_is_used_where_the_name_has_no_ipv4(name_server):

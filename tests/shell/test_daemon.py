@@ -213,6 +213,75 @@ def test_a_target_file_that_breaks_keeps_its_targets_and_is_told_once(running, t
     assert [view.url for view in daemon.views()] == ["http://a:8000/metrics"]
 
 
+def test_a_fault_of_the_discovery_is_told_with_its_end(running, tmp_path, events):
+    listed = tmp_path / "targets.json"
+    listed.write_text("[{")
+    daemon = running(Settings(discovery={"files": [str(listed)], "refresh": "1h"}, web={"listen_address": "127.0.0.1:0"}))
+    assert eventually(daemon.ready)
+    write_targets(listed)
+    for _ in range(2):
+        daemon._discover()
+    told = [event["event"] for event in events if event["event"].startswith("discovery.")]
+    assert told == ["discovery.failed", "discovery.recovered"]
+
+
+def test_a_hundred_targets_that_come_and_go_leave_neither_threads_nor_jobs_nor_history_nor_series(running, tmp_path):
+    daemon = running(
+        Settings(
+            discovery={"files": [str(tmp_path / "*.json")], "refresh": "1h"},
+            poll={"interval": "0.5s"},
+            web={"listen_address": "127.0.0.1:0"},
+        ),
+        lambda _: scrape(SystemClock().monotonic()),
+    )
+    assert eventually(daemon.ready)
+    threads, series_before = [], get(f"{daemon.url}/metrics")[1].count("\nkvwatch_")
+    for round_number in range(6):
+        write_targets(tmp_path / "targets.json", *(f"vllm-{round_number}-{number}" for number in range(100)))
+        daemon._discover()
+        assert eventually(lambda: sum(view.at is not None for view in daemon.views()) == 100)
+        threads.append(threading.active_count())
+    (tmp_path / "targets.json").unlink()
+    daemon._discover()
+    assert max(threads[1:]) <= max(threads[0], 30)
+    assert daemon.views() == ()
+    assert [job.id for job in daemon._schedule._scheduler.get_jobs()] == ["\0discovery"]
+    assert daemon._history.oldest() is None
+    assert get(f"{daemon.url}/metrics")[1].count("\nkvwatch_") == series_before
+
+
+def test_a_poll_that_ends_after_its_target_was_replaced_leaves_no_trace(running, tmp_path):
+    """Of two targets with one name, one after the other, the past of the first is not that of the second."""
+    asked, released = threading.Event(), threading.Event()
+
+    def read(target):
+        if target.url.startswith("http://old"):
+            asked.set()
+            released.wait(PATIENCE)
+        return scrape(SystemClock().monotonic())
+
+    def name(host):
+        group = {"targets": [f"{host}:8000"], "labels": {"instance": "gpu-1"}}
+        (tmp_path / "targets.json").write_text(json.dumps([group]))
+
+    name("old")
+    configured = Settings(
+        discovery={"files": [str(tmp_path / "*.json")], "refresh": "1h"}, poll={"interval": "1h"}, web={"listen_address": "127.0.0.1:0"}
+    )
+    daemon = running(configured, read)
+    published = []
+    daemon._history.record = published.append
+    assert asked.wait(PATIENCE)
+    name("new")
+    daemon._schedule.every = lambda *_: None  # so that the new one is not polled
+    daemon._discover()
+    before = series(get(f"{daemon.url}/metrics")[1], "kvwatch_target_scrapes_total")
+    released.set()
+    assert eventually(lambda: series(get(f"{daemon.url}/metrics")[1], "kvwatch_target_scrapes_total") != before)
+    assert [view.url for view in daemon.views()] == ["http://new:8000/metrics"]
+    assert published == []
+
+
 def test_a_resolver_that_hangs_holds_up_neither_the_start_nor_other_targets(running, monkeypatch):
     released = threading.Event()
     configured = Settings(
@@ -249,12 +318,13 @@ def test_the_first_target_after_hours_of_none_does_not_find_the_daemon_unhealthy
 
 
 class Process:
-    """``python -m kvwatch run`` on a free port."""
+    """``python -m kvwatch run`` on a free port, after *before*, some Python."""
 
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, env=None, before=""):
         # SIGINT must not be ignored, as it is in a shell's background job.
+        program = f"{before}\nimport sys; from kvwatch.cli import main; sys.exit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kvwatch", "run", "--web.listen-address=127.0.0.1:0", "--log.format=json", *arguments],
+            [sys.executable, "-c", program, "run", "--web.listen-address=127.0.0.1:0", "--log.format=json", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -338,6 +408,43 @@ def test_a_signal_ends_it_within_a_second_while_a_scraper_is_silent(process, pee
             half.sendall(b"GET /metrics HT")
             took, code = daemon.end(signal.SIGTERM)
             assert silent.fileno() > 0
+        assert code == 0
+        return took
+
+    assert quickest(attempt) < 1.0
+
+
+def test_a_signal_ends_it_within_a_second_while_a_page_is_drawn(process, peer):
+    slow = """
+import sys, time
+from kvwatch.exporter.page import StatusPage
+StatusPage.render = lambda *_: (print("drawing", file=sys.stderr, flush=True), time.sleep(30))
+"""
+
+    def attempt():
+        daemon = process(peer(sends(answer())).url, before=slow)
+        host, port = daemon.event("kvwatch.started")["url"].removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as reader:
+            reader.sendall(b"GET / HTTP/1.1\r\nHost: kvwatch\r\n\r\n")
+            assert any(line == "drawing\n" for line in daemon.process.stderr)
+            took, code = daemon.end(signal.SIGTERM)
+        assert code == 0
+        return took
+
+    assert quickest(attempt) < 1.0
+
+
+def test_a_signal_ends_it_within_a_second_while_names_are_resolved(process):
+    hanging = """
+import sys, time
+from kvwatch.poller.discovery import Discovery
+Discovery.discover = lambda *_: (print("resolving", file=sys.stderr, flush=True), time.sleep(30))
+"""
+
+    def attempt():
+        daemon = process("dns+http://vllm.invalid:8000/metrics", before=hanging)
+        assert any(line == "resolving\n" for line in daemon.process.stderr)
+        took, code = daemon.end(signal.SIGTERM)
         assert code == 0
         return took
 
