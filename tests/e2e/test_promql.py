@@ -245,7 +245,7 @@ def test_the_autoscalers_get_a_number_and_it_is_the_demand(prometheus, repositor
     keda = yaml.safe_load((folder / "keda/scaled-object.yaml").read_text())["spec"]["triggers"][0]["metadata"]["query"]
     [rule] = yaml.safe_load((folder / "hpa/prometheus-adapter-values.yaml").read_text())["rules"]["external"]
     matchers = 'job="kvwatch",namespace="serving"'
-    adapter = rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers)
+    adapter = rule["metricsQuery"].replace("<<.Series>>", "kvwatch_kv_demand_ratio").replace("<<.LabelMatchers>>", matchers)
     assert prometheus.series(rule["seriesQuery"])
     [wanted], [also] = prometheus.series(keda), prometheus.series(adapter)
     [demand] = prometheus.series("kvwatch_kv_demand_ratio")
