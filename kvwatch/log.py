@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 
 from kvwatch.settings import LogSettings
+
+_FIRST: Final = ("timestamp", "level", "event", "target", "model_name", "engine")
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
@@ -25,7 +27,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        _without_nan,
+        _in_order_without_nan,
     ]
     structlog.configure(
         processors=[*shared, renderer],
@@ -47,6 +49,7 @@ def silence() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _without_nan(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """NaN and infinities are no JSON."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in event.items()}
+def _in_order_without_nan(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """What a reader looks for first comes first; NaN and infinities, which are no JSON, become null."""
+    ordered = {key: event[key] for key in _FIRST if key in event} | event
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in ordered.items()}

@@ -43,6 +43,12 @@ def test_elsewhere_than_on_a_terminal_an_event_is_a_line_of_json():
     assert event["timestamp"].endswith("Z")
 
 
+def test_a_line_begins_with_when_how_bad_what_and_whose():
+    stream = io.StringIO()
+    logged(stream).info("engine.state_changed", state="kv_bound", engine="0", target="vllm", model_name="demo-8b")
+    assert list(json.loads(stream.getvalue())) == ["timestamp", "level", "event", "target", "model_name", "engine", "state"]
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_json_is_null(number):
     stream = io.StringIO()
