@@ -68,7 +68,12 @@ class StatusPage:
             lstrip_blocks=True,
         )
         environment.filters.update(
-            percent=wording.percent, number=wording.number, seconds=wording.seconds, duration=wording.duration, short=_short
+            percent=wording.percent,
+            number=wording.number,
+            seconds=wording.seconds,
+            duration=wording.duration,
+            short=_short,
+            address=_address,
         )
         environment.globals.update(
             version=__version__,
@@ -145,6 +150,11 @@ def _worst(rows: Sequence[Row]) -> State:
     """The worst state of all, for the icon in the browser's tab."""
     present = {row.verdict.state for row in rows}
     return next((state for state in wording.SEVERITY_ORDER if state in present), State.UNKNOWN)
+
+
+def _address(target: str) -> str:
+    """A target that is named by its URL without what all of those have in common, so that a table has room for it."""
+    return target.removeprefix("http://").removesuffix("/metrics") or target
 
 
 def _short(text: str, most: int) -> str:

@@ -174,6 +174,13 @@ def test_the_overview_can_be_sorted(sort, expected):
     assert [row.view.name for row in ordered(tuple(rows_of(SORTABLE, NOW)), sort)] == [f"vllm-{number}" for number in expected]
 
 
+def test_the_overview_leaves_out_what_all_urls_have_in_common_and_says_it_in_the_title():
+    page = read(*(replace(VIEW, name=f"http://vllm-{number}:8000/metrics") for number in range(DETAILED_UP_TO + 1)))
+    assert " vllm-3:8000 " in page.text
+    assert "http://vllm-3:8000/metrics" not in page.text
+    assert "http://vllm-3:8000/metrics" in {attributes.get("title") for _, attributes in page.tags}
+
+
 def test_every_column_has_a_link_and_the_sorted_one_turns_round_and_is_announced():
     reader = read(*SORTABLE, query="sort=kv")
     links = {attributes["id"]: attributes["href"] for tag, attributes in reader.tags if (attributes.get("id") or "").startswith("sort-")}
