@@ -75,7 +75,7 @@ def _verdict() -> list[Panel]:
         ),
         stat(
             "Sustainable sequences",
-            "How many sequences of the size seen now fit the pool with 20 % headroom: the number to compare --max-num-seqs with.",
+            "How many sequences of the size seen now fit the pool with 20 % headroom: the number to compare the running requests with.",
             Query(f"kvwatch_sustainable_sequences{_ENGINE}"),
             COUNT,
         ),

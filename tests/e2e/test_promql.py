@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import pytest
 import yaml
+from e2e_stack import free_port
 
 from kvwatch.clock import SystemClock
 
@@ -88,12 +88,6 @@ def running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[b
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return chosen.getsockname()[1]
 
 
 def until(what: Callable[[], Any], process: subprocess.Popen[bytes], log: Path, seconds: float = 30.0) -> Any:
