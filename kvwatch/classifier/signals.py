@@ -264,7 +264,8 @@ def _recompute_ratio(window: Window, sequence_share: float | None, capacity_toke
         return None
     redone = window.preemptions * lost
     prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
-    return redone / (redone + prompt + window.generation_tokens)
+    computed = redone + prompt + window.generation_tokens
+    return redone / computed if computed > 0 else None
 
 
 def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:
