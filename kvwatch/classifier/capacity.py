@@ -86,11 +86,11 @@ def demand(running: float, waiting: float, tokens_per_sequence: float, pool: flo
     return (running + waiting) * tokens_per_sequence / pool
 
 
-def seconds_to_full(free_tokens: float, tokens_per_second: float) -> float | None:
-    """Seconds until the pool is full at the present fill rate; ``None`` while it does not fill."""
-    if tokens_per_second <= 0:
+def seconds_to_full(free: float, per_second: float) -> float | None:
+    """Seconds until the pool is full at the present fill rate, both in tokens or both as shares; ``None`` while it does not fill."""
+    if per_second <= 0:
         return None
-    return max(free_tokens, 0.0) / tokens_per_second
+    return max(free, 0.0) / per_second
 
 
 def round_up_to_block(tokens: float, block_size: int | None) -> int:

@@ -29,11 +29,12 @@ COUNTERS: Final = (
     "prompt_length_count",
     "generation_length_sum",
     "generation_length_count",
-    "prefill_time_count",
+    "prefill_time_sum",
 )
 _BORN_LATE: Final = ("preemptions", "finished")
 _RESET_EVIDENCE: Final = (*TOKEN_COUNTERS, "preemptions", "steps")
-_VITAL_SIGNS: Final = (*_RESET_EVIDENCE, "prefix_queries", "flops", "running", "waiting", "kv_usage")
+_MOVING: Final = (*TOKEN_COUNTERS, "steps", "prefix_queries", "flops")
+_VITAL_SIGNS: Final = (*_MOVING, "preemptions", "running", "waiting", "kv_usage")
 _HISTOGRAMS: Final = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 _CREATED_SLACK: Final = 1.0
 SPACING_SECONDS: Final = 10.0
@@ -139,7 +140,8 @@ class History:
         blind = all(getattr(snapshot, name) is None for name in TOKEN_COUNTERS)
         if previous is None or began or blind or _differ(previous, snapshot, TOKEN_COUNTERS):
             self._last_token_at = snapshot.at
-        if previous is None or began or _differ(previous, snapshot, _VITAL_SIGNS):
+        lifeless = all(getattr(snapshot, name) is None for name in _MOVING)  # gauges may stand still in a living engine
+        if previous is None or began or lifeless or _differ(previous, snapshot, _VITAL_SIGNS):
             self._last_life_at = snapshot.at
 
     def _went_back(self, snapshot: Snapshot) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kvwatch.classifier.capacity import demand, safe_sequences
+from kvwatch.classifier.capacity import demand, safe_sequences, seconds_to_full
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
@@ -13,6 +13,8 @@ from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
 from kvwatch.model import GaugeStats, Histogram, KnownConfig, Saturation, Signals, Snapshot, Window
 
+_LONGEST_FORECAST: Final = 3600.0
+"""Seconds; a cache that fills more slowly does not fill."""
 _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
 _BELIEVED: Final = 2.0
@@ -61,7 +63,7 @@ def derive(
         next_prompt_tokens=_prompt_length(fast) or _prompt_length(slow),
         output_tokens=_mean_of(first, last, "generation_length_sum", "generation_length_count"),
         demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
-        sustainable_sequences=_sustainable(tokens_per_sequence, capacity_tokens, thresholds.headroom),
+        sustainable_sequences=_sustainable(tokens_per_sequence, capacity_tokens),
         seconds_to_full=_seconds_to_full(fast),
         generation_tokens_per_second=generation_rate,
         prompt_tokens_per_second=prompt_rate,
@@ -226,10 +228,10 @@ def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: 
     return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
 
 
-def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None, headroom: float) -> int | None:
+def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None) -> int | None:
     if not tokens_per_sequence or not capacity_tokens:
         return None
-    return safe_sequences(capacity_tokens, tokens_per_sequence, headroom)
+    return safe_sequences(capacity_tokens, tokens_per_sequence)
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
@@ -239,7 +241,7 @@ def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
         return None
     mean_at, mean_usage = sum(s.at for s in known) / len(known), sum(s.kv_usage or 0.0 for s in known) / len(known)
     slope = sum((s.at - mean_at) * ((s.kv_usage or 0.0) - mean_usage) for s in known) / sum((s.at - mean_at) ** 2 for s in known)
-    return (1 - (known[-1].kv_usage or 0.0)) / slope if slope > 1 / 3600 else None
+    return seconds_to_full(1 - (known[-1].kv_usage or 0.0), slope) if slope > 1 / _LONGEST_FORECAST else None
 
 
 def _prefill_share(window: Window) -> float | None:

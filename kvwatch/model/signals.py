@@ -30,7 +30,7 @@ class Quantiles:
 class Window:
     """What the snapshots of one window say; counter increases have resets already taken out.
 
-    ``seconds`` is the time between the first and the last snapshot in it (0 with one snapshot: then every increase is ``None``).
+    ``seconds`` is the time between the first and the last snapshot in it (two at least).
     """
 
     seconds: float

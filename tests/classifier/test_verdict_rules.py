@@ -302,3 +302,16 @@ def test_every_cause_belongs_to_exactly_one_state():
 def test_evidence_is_words_with_numbers():
     found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
     assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < about 1 725 the next prompt needs")
+
+
+def test_a_queue_that_nobody_can_explain_is_not_health():
+    found = find(signals(every=queue(9.0) | {"kv_usage": None}), POLICY)
+    assert (found.cause, found.evidence) == (
+        Cause.AMBIGUOUS,
+        ("9 requests waiting", "vLLM reports too few of its numbers to tell; missing: KV cache usage"),
+    )
+
+
+def test_no_eviction_is_claimed_only_where_evictions_are_counted():
+    assert "evictions are not reported in these 30 s" in find(signals(every={"preemptions": None}), POLICY).evidence
+    assert "0 evictions in 30 s" in find(signals(), POLICY).evidence
