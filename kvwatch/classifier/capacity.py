@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from kvwatch.model import EngineConfig, KnownConfig
+from kvwatch.model import EngineConfig, EngineId, KnownConfig, Scrape
 
 HEADROOM: Final = 0.20
 """Share of the pool left free when a number of sequences is called safe."""
@@ -34,6 +34,16 @@ def pool_tokens(config: EngineConfig, engines: int, known: KnownConfig) -> int |
         tokens = (config.num_gpu_blocks // engines - 1) * config.block_size
         return tokens if tokens > 0 else None
     return None
+
+
+def ranks_beside(engine: EngineId, scrape: Scrape) -> int:
+    """How many data-parallel ranks, *engine* among them, its server shows: a page may hold servers of other models or other replicas."""
+    return sum((one.engine.model_name, _replica(one.engine)) == (engine.model_name, _replica(engine)) for one in scrape.snapshots)
+
+
+def _replica(engine: EngineId) -> str:
+    """What the poller puts behind ``@`` where replicas share a page."""
+    return engine.engine.partition("@")[2]
 
 
 def memory_for_kv(*, gpu_memory: float, utilization: float, weights: float, activations: float, other: float) -> int:

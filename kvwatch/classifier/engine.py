@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.classifier.capacity import pool_tokens
+from kvwatch.classifier.capacity import pool_tokens, ranks_beside
 from kvwatch.classifier.finding import Finding, number
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
@@ -176,7 +176,7 @@ class TargetClassifier:
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._thresholds, self._interval)
         surroundings = Surroundings(
-            capacity_tokens=pool_tokens(snapshot.config, _ranks(snapshot.engine, scrape), self._known),
+            capacity_tokens=pool_tokens(snapshot.config, ranks_beside(snapshot.engine, scrape), self._known),
             known=self._known,
             cpu=cpu,
             gpu=scrape.gpu_utilization,
@@ -210,13 +210,3 @@ class TargetClassifier:
             self._cpu.popleft()
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
         return (last - first) / (last_at - first_at) if last_at - first_at >= window else None
-
-
-def _ranks(engine: EngineId, scrape: Scrape) -> int:
-    """How many data-parallel ranks the server of *engine* shows: a page may hold several servers, of other models or other replicas."""
-    return sum((one.model_name, _replica(one)) == (engine.model_name, _replica(engine)) for one in (s.engine for s in scrape.snapshots))
-
-
-def _replica(engine: EngineId) -> str:
-    """What the poller puts behind ``@`` where replicas share a page."""
-    return engine.engine.partition("@")[2]

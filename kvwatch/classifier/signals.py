@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.capacity import demand, safe_sequences, seconds_to_full
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
-from kvwatch.model import GaugeStats, Histogram, KnownConfig, Saturation, Signals, Snapshot, Window
+from kvwatch.model import GaugeStats, KnownConfig, Saturation, Signals, Snapshot, Window
 
 _LONGEST_FORECAST: Final = 3600.0
 """Seconds; a cache that fills more slowly does not fill."""
 _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
-_BELIEVED: Final = 2.0
-"""A batch more than twice the largest that was ever seen is a clock that jumped."""
 _FILL_SECONDS: Final = 10.0
 """A fill rate over less than this is noise."""
 
@@ -43,7 +42,7 @@ def derive(
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = _sequence_share(fast)
     tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)
-    decoding = _largest(_sequences_decoding(window, history.highest_running) for window in (recent, fast))
+    decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     queued = gauge([s.running for s in fast if queue_of(s)])
     ceiling = known.max_num_seqs or max(history.highest_running, decoding or 0.0)
     generation_rate, prompt_rate = _rate(fast_window.generation_tokens, fast_window), _rate(fast_window.prompt_tokens, fast_window)
@@ -81,8 +80,8 @@ def derive(
         step_token_budget=known.max_num_batched_tokens,
         sequences_decoding=decoding,
         sequences_prefilling=_prefilling(queued, decoding),
-        sequences_held=_largest(_sequences_held(window, history.highest_running) for window in (recent, fast)),
-        tokens_per_step=_tokens_per_step(fast, history.highest_running),
+        sequences_held=largest(batch(window, history.highest_running, prefill=True) for window in (recent, fast)),
+        tokens_per_step=tokens_per_step(fast, history.highest_running),
         prefill_token_share=_prefill_share(fast_window),
         saturation=_saturation(fast_window, curve),
         seconds_without_progress=history.seconds_without_progress(),
@@ -108,70 +107,6 @@ def _sequence_share(snapshots: Sequence[Snapshot]) -> float | None:
     """Mean share of the pool that one running sequence holds; blocks pinned without a running sequence do not count."""
     shares = [s.kv_usage / s.running for s in snapshots if s.running and s.kv_usage is not None]
     return sum(shares) / len(shares) if shares else None
-
-
-def _largest(counts: Iterable[float | None]) -> float | None:
-    return max((count for count in counts if count is not None), default=None)
-
-
-def _sequences_decoding(snapshots: Sequence[Snapshot], most: float) -> float | None:
-    """Sequences that got tokens at one time, two ways, the larger: outputs per step, and Little's law.
-
-    With several API servers each counts the steps it sees, and outputs per step are too few; front ends and old versions count no
-    steps at all. Little's law has neither fault, but it is a mean over rest as well, and the wait of an evicted sequence counts as
-    decoding; *most* is the highest running count ever seen.
-    """
-    return _largest((_outputs_per_step(snapshots), _time_spent(snapshots, most, prefill=False)))
-
-
-def _sequences_held(snapshots: Sequence[Snapshot], most: float) -> float | None:
-    """Sequences that held blocks at one time, in their prefill or decoding, by Little's law; or those that decoded, if they were more."""
-    return _largest((_outputs_per_step(snapshots), _time_spent(snapshots, most, prefill=True)))
-
-
-def _time_spent(snapshots: Sequence[Snapshot], most: float, *, prefill: bool) -> float | None:
-    """Seconds that sequences spent decoding (and in *prefill*) per second: how many there were, by Little's law.
-
-    ``None`` for far more than *most*: vLLM subtracts unguarded clocks (#49135), and after a freeze its length is in every sum.
-    """
-    first, last = snapshots[0], snapshots[-1]
-    spent = _increase_of_sum(first.inter_token_latency, last.inter_token_latency)
-    if spent is None or last.at <= first.at:
-        return None
-    if prefill:
-        spent += increase(first.prefill_time_sum, last.prefill_time_sum) or 0.0
-    count = spent / (last.at - first.at)
-    return count if count <= _BELIEVED * most else None
-
-
-def _increase_of_sum(first: Histogram | None, last: Histogram | None) -> float | None:
-    return None if first is None or last is None else increase(first.sum, last.sum)
-
-
-def _outputs_per_step(snapshots: Sequence[Snapshot]) -> float | None:
-    """Tokens handed out per step and request: an engine output is one inter-token latency, or a first token, per sequence.
-
-    Unlike ``generation_tokens`` this does not count speculated tokens twice.
-    """
-    first, last = snapshots[0], snapshots[-1]
-    steps = increase(first.steps, last.steps)
-    if not steps or first.inter_token_latency is None or last.inter_token_latency is None:
-        return None
-    outputs = last.inter_token_latency.count - first.inter_token_latency.count
-    if first.time_to_first_token is not None and last.time_to_first_token is not None:
-        outputs += last.time_to_first_token.count - first.time_to_first_token.count
-    return outputs / steps
-
-
-def _tokens_per_step(snapshots: Sequence[Snapshot], most: float) -> float | None:
-    """Tokens computed in a mean step; several API servers count one step several times, which Little's law tells."""
-    first, last = snapshots[0], snapshots[-1]
-    steps, tokens = increase(first.steps, last.steps), increase(first.step_tokens, last.step_tokens)
-    if not steps or tokens is None:
-        return None
-    outputs, decoding = _outputs_per_step(snapshots), _time_spent(snapshots, most, prefill=False)
-    times_counted = max(1.0, decoding / outputs) if outputs and decoding else 1.0
-    return tokens / steps * times_counted
 
 
 def _prefilling(running_while_queued: GaugeStats | None, decoding: float | None) -> float | None:

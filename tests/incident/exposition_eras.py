@@ -56,6 +56,8 @@ class Era:
     page: Callable[[str], str] = str
     many_engines: bool = True
     """Whether it has data parallelism."""
+    counts_preemptions: bool = True
+    """Without the counter nobody can tell an eviction, and nothing pages."""
 
     def expose(self, samples: Iterable[Sample]) -> bytes:
         for change in self.changes:
@@ -200,6 +202,18 @@ ERAS: Final = {
             _GPU_USAGE,
         ),
         many_engines=False,
+    ),
+    "V1 0.7.3, which counts no preemptions": Era(
+        (
+            without("http_", *_NEWER_THAN_0_12, "vllm:num_preemptions", "vllm:cache_config_info"),
+            without_labels("engine"),
+            renamed("vllm:prefix_cache", "vllm:gpu_prefix_cache"),
+            _OLD_LATENCY,
+            *_SHORT_BUCKETS,
+            _GPU_USAGE,
+        ),
+        many_engines=False,
+        counts_preemptions=False,
     ),
     "V1 0.8.2": Era(
         (
