@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from kvwatch.model import EngineConfig, KnownConfig
+from kvwatch.model import EngineConfig, EngineId, KnownConfig, Scrape
 
 HEADROOM: Final = 0.20
 """Share of the pool left free when a number of sequences is called safe."""
@@ -34,6 +34,16 @@ def pool_tokens(config: EngineConfig, engines: int, known: KnownConfig) -> int |
         tokens = (config.num_gpu_blocks // engines - 1) * config.block_size
         return tokens if tokens > 0 else None
     return None
+
+
+def ranks_beside(engine: EngineId, scrape: Scrape) -> int:
+    """How many data-parallel ranks, *engine* among them, its server shows: a page may hold servers of other models or other replicas."""
+    return sum((one.engine.model_name, _replica(one.engine)) == (engine.model_name, _replica(engine)) for one in scrape.snapshots)
+
+
+def _replica(engine: EngineId) -> str:
+    """What the poller puts behind ``@`` where replicas share a page."""
+    return engine.engine.partition("@")[2]
 
 
 def memory_for_kv(*, gpu_memory: float, utilization: float, weights: float, activations: float, other: float) -> int:
@@ -86,11 +96,11 @@ def demand(running: float, waiting: float, tokens_per_sequence: float, pool: flo
     return (running + waiting) * tokens_per_sequence / pool
 
 
-def seconds_to_full(free_tokens: float, tokens_per_second: float) -> float | None:
-    """Seconds until the pool is full at the present fill rate; ``None`` while it does not fill."""
-    if tokens_per_second <= 0:
+def seconds_to_full(free: float, per_second: float) -> float | None:
+    """Seconds until the pool is full at the present fill rate, both in tokens or both as shares; ``None`` while it does not fill."""
+    if per_second <= 0:
         return None
-    return max(free_tokens, 0.0) / tokens_per_second
+    return max(free, 0.0) / per_second
 
 
 def round_up_to_block(tokens: float, block_size: int | None) -> int:

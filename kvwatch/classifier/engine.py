@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.classifier.capacity import pool_tokens
+from kvwatch.classifier.capacity import pool_tokens, ranks_beside
 from kvwatch.classifier.finding import Finding, number
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
@@ -43,6 +43,7 @@ _FORGET_SECONDS: Final = 120.0
 """An engine that left the scrape is called stale for so long, then forgotten."""
 _RESTARTED_SLACK: Final = 1.0
 _TOO_MANY_RESTARTS: Final = 3
+_FAR_MORE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class EngineClassifier:
             self._curve.note(before, snapshot)
         elif restarted or snapshot.at in self._history.restarts:
             self._curve = ThroughputCurve()
+        clients_left = self._clients_left(snapshot, surroundings.http_requests)  # looked at every time: it remembers
         if snapshot.asleep:
             return self.tell(Finding(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at)
         if self._history.seconds_seen < self._thresholds.warm_up_seconds:
@@ -98,7 +100,7 @@ class EngineClassifier:
             capacity_tokens=surroundings.capacity_tokens,
             known=surroundings.known,
             curve=self._curve,
-            clients_left=self._clients_left(snapshot, surroundings.http_requests),
+            clients_left=clients_left,
             process_cpu_ratio=surroundings.cpu,
             gpu_utilization=surroundings.gpu,
         )
@@ -119,13 +121,16 @@ class EngineClassifier:
         return Assessment(verdict, signals, config=self._config, state_seconds=dict(self._state_seconds), transitions=self._transitions)
 
     def _clients_left(self, snapshot: Snapshot, http_requests: float | None) -> bool:
-        """Whether as many responses have ended since the engine last moved as it says it still has to answer."""
+        """Whether as many responses have ended since the engine last moved as it says it still has to answer.
+
+        Far more than that are clients that came later and were not answered either: a living engine would have moved for them.
+        """
         if not self._history.seconds_without_life() or self._http_when_alive is None:
             self._http_when_alive = http_requests
         if http_requests is None or self._http_when_alive is None:
             return False
-        left = http_requests - self._http_when_alive
-        return left > 0 and left >= (snapshot.running or 0.0) + (snapshot.waiting or 0.0)
+        left, there = http_requests - self._http_when_alive, (snapshot.running or 0.0) + (snapshot.waiting or 0.0)
+        return 0 < there <= left < _FAR_MORE * there
 
     def _counters_alternate(self, at: float) -> bool:
         restarts = self._history.restarts
@@ -171,7 +176,7 @@ class TargetClassifier:
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._thresholds, self._interval)
         surroundings = Surroundings(
-            capacity_tokens=pool_tokens(snapshot.config, len(scrape.snapshots), self._known),
+            capacity_tokens=pool_tokens(snapshot.config, ranks_beside(snapshot.engine, scrape), self._known),
             known=self._known,
             cpu=cpu,
             gpu=scrape.gpu_utilization,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from kvwatch.model import Histogram, Snapshot
@@ -28,10 +29,12 @@ COUNTERS: Final = (
     "prompt_length_count",
     "generation_length_sum",
     "generation_length_count",
-    "prefill_time_count",
+    "prefill_time_sum",
 )
+_BORN_LATE: Final = ("preemptions", "finished")
 _RESET_EVIDENCE: Final = (*TOKEN_COUNTERS, "preemptions", "steps")
-_VITAL_SIGNS: Final = (*_RESET_EVIDENCE, "prefix_queries", "flops", "running", "waiting", "kv_usage")
+_MOVING: Final = (*TOKEN_COUNTERS, "steps", "prefix_queries", "flops")
+_VITAL_SIGNS: Final = (*_MOVING, "preemptions", "running", "waiting", "kv_usage")
 _HISTOGRAMS: Final = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 _CREATED_SLACK: Final = 1.0
 SPACING_SECONDS: Final = 10.0
@@ -75,7 +78,7 @@ class History:
         """
         previous = self._snapshots[-1] if self._snapshots else None
         gap = previous is not None and snapshot.at - previous.at > self._max_gap
-        again = previous is not None and (restarted or _went_back(previous, snapshot))
+        again = previous is not None and (restarted or self._went_back(snapshot))
         if gap or again:
             self._forget()
         if again:
@@ -85,6 +88,7 @@ class History:
             self._snapshots.append(_at_zero(snapshot, previous.at))
         if gap or again:
             previous = None
+        self._note_births(snapshot)
         self._note_progress(previous, snapshot)
         if self._first_seen is None:
             self._first_seen = snapshot.at
@@ -136,8 +140,34 @@ class History:
         blind = all(getattr(snapshot, name) is None for name in TOKEN_COUNTERS)
         if previous is None or began or blind or _differ(previous, snapshot, TOKEN_COUNTERS):
             self._last_token_at = snapshot.at
-        if previous is None or began or _differ(previous, snapshot, _VITAL_SIGNS):
+        lifeless = all(getattr(snapshot, name) is None for name in _MOVING)  # gauges may stand still in a living engine
+        if previous is None or began or lifeless or _differ(previous, snapshot, _VITAL_SIGNS):
             self._last_life_at = snapshot.at
+
+    def _went_back(self, snapshot: Snapshot) -> bool:
+        """Whether the counters of *snapshot* started again from zero since they were last seen."""
+        if _created_later(self._snapshots[-1], snapshot):
+            return True
+        pairs = ((self._latest(name), getattr(snapshot, name)) for name in _RESET_EVIDENCE)
+        return any(old is not None and new is not None and new < old for old, new in pairs)
+
+    def _latest(self, name: str) -> float | None:
+        values = (getattr(snapshot, name) for snapshot in chain(reversed(self._snapshots), reversed(self._older)))
+        return next((value for value in values if value is not None), None)
+
+    def _note_births(self, snapshot: Snapshot) -> None:
+        """A counter that appears was zero before: Ray shows none, and old vLLM no finished request, before there is something to count.
+
+        Only where other counters were there already, or where an idle engine had counted nothing at all: any other page was incomplete.
+        """
+        if not self._snapshots or (self._snapshots[-1].generation_tokens is None and not _is_unused(self._snapshots[-1])):
+            return
+        born = {name: 0.0 for name in _BORN_LATE if getattr(snapshot, name) is not None and self._latest(name) is None}
+        if born:
+            for kept in (self._older, self._snapshots):
+                earlier = [replace(one, **born) for one in kept]  # type: ignore[arg-type]
+                kept.clear()
+                kept.extend(earlier)
 
     def _forget(self) -> None:
         self._snapshots.clear()
@@ -153,12 +183,13 @@ def _differ(before: Snapshot, after: Snapshot, names: tuple[str, ...]) -> bool:
     return any(getattr(before, name) != getattr(after, name) for name in names)
 
 
-def _went_back(before: Snapshot, after: Snapshot) -> bool:
-    """Whether the counters of *after* started again from zero since *before*."""
-    if before.created is not None and after.created is not None and after.created > before.created + _CREATED_SLACK:
-        return True
-    pairs = ((getattr(before, name), getattr(after, name)) for name in _RESET_EVIDENCE)
-    return any(old is not None and new is not None and new < old for old, new in pairs)
+def _is_unused(snapshot: Snapshot) -> bool:
+    """At rest, and no counter is there."""
+    return snapshot.running == 0 and not _has_work(snapshot) and all(getattr(snapshot, name) is None for name in COUNTERS)
+
+
+def _created_later(before: Snapshot, after: Snapshot) -> bool:
+    return before.created is not None and after.created is not None and after.created > before.created + _CREATED_SLACK
 
 
 def _at_zero(snapshot: Snapshot, at: float) -> Snapshot:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kvwatch.classifier.capacity import demand, safe_sequences
+from kvwatch.classifier.batch import batch, largest, tokens_per_step
+from kvwatch.classifier.capacity import demand, safe_sequences, seconds_to_full
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
@@ -13,6 +14,8 @@ from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
 from kvwatch.model import GaugeStats, KnownConfig, Saturation, Signals, Snapshot, Window
 
+_LONGEST_FORECAST: Final = 3600.0
+"""Seconds; a cache that fills more slowly does not fill."""
 _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
 _FILL_SECONDS: Final = 10.0
@@ -39,9 +42,9 @@ def derive(
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = _sequence_share(fast)
     tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)
-    per_step = max(filter(None, (_sequences_per_step(recent), _sequences_per_step(fast))), default=None)
+    decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     queued = gauge([s.running for s in fast if queue_of(s)])
-    ceiling = known.max_num_seqs or max(history.highest_running, per_step or 0.0)
+    ceiling = known.max_num_seqs or max(history.highest_running, decoding or 0.0)
     generation_rate, prompt_rate = _rate(fast_window.generation_tokens, fast_window), _rate(fast_window.prompt_tokens, fast_window)
     return Signals(
         at=last.at,
@@ -59,7 +62,7 @@ def derive(
         next_prompt_tokens=_prompt_length(fast) or _prompt_length(slow),
         output_tokens=_mean_of(first, last, "generation_length_sum", "generation_length_count"),
         demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
-        sustainable_sequences=_sustainable(tokens_per_sequence, capacity_tokens, thresholds.headroom),
+        sustainable_sequences=_sustainable(tokens_per_sequence, capacity_tokens),
         seconds_to_full=_seconds_to_full(fast),
         generation_tokens_per_second=generation_rate,
         prompt_tokens_per_second=prompt_rate,
@@ -75,8 +78,10 @@ def derive(
         running_while_queued=queued.mean if queued is not None else None,
         sequence_share=sequence_share,
         step_token_budget=known.max_num_batched_tokens,
-        sequences_per_step=per_step,
-        sequences_prefilling=_prefilling(queued, per_step),
+        sequences_decoding=decoding,
+        sequences_prefilling=_prefilling(queued, decoding),
+        sequences_held=largest(batch(window, history.highest_running, prefill=True) for window in (recent, fast)),
+        tokens_per_step=tokens_per_step(fast, history.highest_running),
         prefill_token_share=_prefill_share(fast_window),
         saturation=_saturation(fast_window, curve),
         seconds_without_progress=history.seconds_without_progress(),
@@ -104,27 +109,15 @@ def _sequence_share(snapshots: Sequence[Snapshot]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _sequences_per_step(snapshots: Sequence[Snapshot]) -> float | None:
-    """Tokens handed out per step and request: an engine output is one inter-token latency, or a first token, per sequence.
+def _prefilling(running_while_queued: GaugeStats | None, decoding: float | None) -> float | None:
+    """Running sequences that got no token while others waited: they were in the middle of their prefill.
 
-    Unlike ``generation_tokens`` this does not count speculated tokens twice. With several API servers each counts the
-    steps it sees, and the quotient is too small.
+    A difference that sampling a gauge explains is none.
     """
-    first, last = snapshots[0], snapshots[-1]
-    steps = increase(first.steps, last.steps)
-    if not steps or first.inter_token_latency is None or last.inter_token_latency is None:
+    if running_while_queued is None or decoding is None:
         return None
-    outputs = last.inter_token_latency.count - first.inter_token_latency.count
-    if first.time_to_first_token is not None and last.time_to_first_token is not None:
-        outputs += last.time_to_first_token.count - first.time_to_first_token.count
-    return outputs / steps
-
-
-def _prefilling(running_while_queued: GaugeStats | None, sequences_per_step: float | None) -> float | None:
-    """Running sequences that got no token in a mean step while others waited: they were in the middle of their prefill."""
-    if running_while_queued is None or sequences_per_step is None:
-        return None
-    return max(0.0, running_while_queued.mean - sequences_per_step)
+    left = running_while_queued.mean - decoding
+    return left if left > _CEILING_TOLERANCE * running_while_queued.mean else 0.0
 
 
 def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:
@@ -170,10 +163,10 @@ def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: 
     return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
 
 
-def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None, headroom: float) -> int | None:
+def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None) -> int | None:
     if not tokens_per_sequence or not capacity_tokens:
         return None
-    return safe_sequences(capacity_tokens, tokens_per_sequence, headroom)
+    return safe_sequences(capacity_tokens, tokens_per_sequence)
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
@@ -183,7 +176,7 @@ def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
         return None
     mean_at, mean_usage = sum(s.at for s in known) / len(known), sum(s.kv_usage or 0.0 for s in known) / len(known)
     slope = sum((s.at - mean_at) * ((s.kv_usage or 0.0) - mean_usage) for s in known) / sum((s.at - mean_at) ** 2 for s in known)
-    return (1 - (known[-1].kv_usage or 0.0)) / slope if slope > 1 / 3600 else None
+    return seconds_to_full(1 - (known[-1].kv_usage or 0.0), slope) if slope > 1 / _LONGEST_FORECAST else None
 
 
 def _prefill_share(window: Window) -> float | None:
@@ -208,7 +201,8 @@ def _recompute_ratio(window: Window, sequence_share: float | None, capacity_toke
         return None
     redone = window.preemptions * lost
     prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
-    return redone / (redone + prompt + window.generation_tokens)
+    computed = redone + prompt + window.generation_tokens
+    return redone / computed if computed > 0 else None
 
 
 def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:

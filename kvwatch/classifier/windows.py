@@ -29,8 +29,6 @@ def summarise(snapshots: Sequence[Snapshot]) -> Window:
         generation_tokens=increase(first.generation_tokens, last.generation_tokens),
         prompt_tokens=increase(first.prompt_tokens, last.prompt_tokens),
         computed_prompt_tokens=increase(first.computed_prompt_tokens, last.computed_prompt_tokens),
-        steps=increase(first.steps, last.steps),
-        step_tokens=increase(first.step_tokens, last.step_tokens),
         preemption_ratio=preemption_ratio(preemptions, finished, running),
     )
 

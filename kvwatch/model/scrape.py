@@ -80,7 +80,7 @@ class Snapshot:
     generation_length_sum: float | None = None
     generation_length_count: float | None = None
     prefill_time_sum: float | None = None
-    prefill_time_count: float | None = None
+    """``request_prefill_time_seconds_sum``: seconds from being scheduled to the first token, of finished requests."""
     created: float | None = None
     """The latest ``_created`` of this engine's counters (unix seconds): moves when they start again from zero."""
     config: EngineConfig = EngineConfig()
@@ -95,7 +95,7 @@ class Scrape:
     process_start_time: float | None = None
     process_cpu_seconds: float | None = None
     http_requests: float | None = None
-    """``http_requests_total`` over the inference handlers: responses that ended, for whatever reason."""
+    """``http_requests_total`` over the inference handlers but for what was refused (4xx): responses that ended, for whatever reason."""
     gpu_utilization: float | None = None
     """0..1 of the busiest GPU of this target, from a GPU exporter where one is configured."""
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Quantiles:
 class Window:
     """What the snapshots of one window say; counter increases have resets already taken out.
 
-    ``seconds`` is the time between the first and the last snapshot in it (0 with one snapshot: then every increase is ``None``).
+    ``seconds`` is the time between the first and the last snapshot in it (two at least).
     """
 
     seconds: float
@@ -48,8 +48,6 @@ class Window:
     generation_tokens: float | None = None
     prompt_tokens: float | None = None
     computed_prompt_tokens: float | None = None
-    steps: float | None = None
-    step_tokens: float | None = None
     preemption_ratio: float | None = None
     """``preemptions / max(preemptions + finished, mean running)``; ``None`` while the denominator is 0."""
 
@@ -116,10 +114,14 @@ class Signals:
     """Share of the pool one running sequence holds (usage / running, mean over the fast window)."""
     step_token_budget: int | None = None
     """max_num_batched_tokens as given; ``None`` where nobody said."""
-    sequences_per_step: float | None = None
-    """Sequences that got a token in a mean step, from counters: how large the batch really was, whatever the gauges caught."""
+    sequences_decoding: float | None = None
+    """Sequences that got tokens at one time, from counters: how large the batch really was, whatever the gauges caught."""
     sequences_prefilling: float | None = None
-    """Running sequences that got no token in a mean step."""
+    """Running sequences that got no token at that time."""
+    sequences_held: float | None = None
+    """Sequences that held blocks at one time, in their prefill or decoding, from counters."""
+    tokens_per_step: float | None = None
+    """Tokens computed in a mean step of the fast window (only the mean: a prompt counts as a whole in the step of its first token)."""
     prefill_token_share: float | None = None
     """Share of the tokens computed in the fast window that were prompt tokens."""
     saturation: Saturation | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kvwatch.classifier.capacity import pool_tokens
+from kvwatch.classifier.capacity import pool_tokens, ranks_beside
 from kvwatch.classifier.layers import text_config, whole
 from kvwatch.classifier.startup_log import StartupLog, read_startup_log
 from kvwatch.errors import ScrapeError, UsageError
@@ -73,7 +73,7 @@ def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
     pools = [
         (tokens, snapshot)
         for snapshot in scrape.snapshots
-        if (tokens := pool_tokens(snapshot.config, len(scrape.snapshots), known)) is not None
+        if (tokens := pool_tokens(snapshot.config, ranks_beside(snapshot.engine, scrape), known)) is not None
     ]
     if not pools:
         raise UsageError(f"{url} does not say how many tokens its KV cache holds: give its startup log (--log FILE) too")

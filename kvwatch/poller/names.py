@@ -95,7 +95,6 @@ SIGNALS: Final = (
     Signal("generation_length_sum", Kind.SUM, ("request_generation_tokens",)),  # V0 0.4.2, V1 0.7.1 -
     Signal("generation_length_count", Kind.COUNT, ("request_generation_tokens",)),
     Signal("prefill_time_sum", Kind.SUM, ("request_prefill_time_seconds",)),  # V0 0.6.4, V1 0.7.3 -
-    Signal("prefill_time_count", Kind.COUNT, ("request_prefill_time_seconds",)),
 )
 
 CONFIG: Final = "cache_config_info"  # V0 0.3.3, V1 0.8.0 -

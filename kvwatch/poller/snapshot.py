@@ -52,7 +52,6 @@ def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConf
         generation_length_sum=_number(draft, "generation_length_sum"),
         generation_length_count=_number(draft, "generation_length_count"),
         prefill_time_sum=_number(draft, "prefill_time_sum"),
-        prefill_time_count=_number(draft, "prefill_time_count"),
         created=max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None),
         config=config,
     )

@@ -26,6 +26,8 @@ REPLICA_LABELS: Final = ("ReplicaId", "WorkerId", "pod", "instance")
 DEFAULT_ENGINE: Final = "0"
 _PART_LABELS: Final = ("le", "finished_reason", "reason", "source", "sleep_state")
 _INFERENCE: Final = ("/v1/", "/v2/", "/generate", "/invocations", "/inference/", "/pooling", "/classify", "/score", "/rerank", "/embed")
+_REFUSED: Final = "4xx"
+"""What the API server refuses never reached an engine. Clients that go away are counted as ``2xx``."""
 _NOT_INFERENCE: Final = ("/v1/models", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 
 
@@ -94,8 +96,9 @@ def _read_server(server: dict[str, float], sample: str, labels: str, value: floa
 
 @lru_cache(maxsize=1024)
 def _is_inference(labels: str) -> bool:
-    handler = parse_labels(labels).get("handler", "")
-    return handler.startswith(_INFERENCE) and not handler.startswith(_NOT_INFERENCE)
+    read = parse_labels(labels)
+    handler = read.get("handler", "")
+    return read.get("status") != _REFUSED and handler.startswith(_INFERENCE) and not handler.startswith(_NOT_INFERENCE)
 
 
 @lru_cache(maxsize=32768)

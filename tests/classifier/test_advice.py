@@ -53,8 +53,6 @@ def signals(running=10.0, waiting=18.0, **changes):
         running=gauge(running, running + 4),
         waiting=gauge(waiting),
         kv_usage=gauge(0.9, 1.0),
-        steps=100,
-        step_tokens=25600,
     )
     given = {
         "running": running,
@@ -68,6 +66,7 @@ def signals(running=10.0, waiting=18.0, **changes):
         "demand_ratio": 2.6,
         "sequence_share": 0.08,
         "free_tokens": 150.0,
+        "tokens_per_step": 256.0,
     }
     return Signals(at=100.0, recent=window, fast=window, slow=window, **given | changes)
 

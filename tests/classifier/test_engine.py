@@ -7,7 +7,7 @@ from builders import ENGINE, scrape, snapshot
 
 from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.classifier.thresholds import Thresholds
-from kvwatch.model import Cause, EngineId, FailureReason, ScrapeFailure, State
+from kvwatch.model import Cause, EngineConfig, EngineId, FailureReason, ScrapeFailure, State
 
 BUSY = {"running": 3.0, "kv_usage": 0.3}
 
@@ -139,6 +139,14 @@ def test_gauges_that_froze_when_all_clients_left_are_stale_and_not_a_stall():
     assert verdicts(said) == [("0", State.UNKNOWN, Cause.STALE)]
 
 
+def test_clients_that_came_later_and_left_too_are_evidence_of_a_stall():
+    """Had the engine lived it would have stepped for them: 16 were there, 60 went away."""
+    judge = classifier()
+    frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
+    said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=100.0 + 3 * t) for t in (0, 5, 10, 15, 20)))
+    assert verdicts(said) == [("0", State.COMPUTE_BOUND, Cause.STALLED)]
+
+
 def test_the_same_gauges_with_clients_still_waiting_are_a_stall():
     judge = classifier()
     frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
@@ -164,3 +172,17 @@ def test_the_process_uses_a_core_only_once_the_window_is_covered():
 
 def test_the_engine_of_the_verdict_is_that_of_the_snapshot():
     assert classifier().observe(scrape(working(0)))[0].verdict.engine == ENGINE
+
+
+@pytest.mark.parametrize(
+    ("engines", "tokens"),
+    [
+        pytest.param([("demo-8b", "0"), ("demo-8b", "1")], 2528, id="two ranks of one server share the sum of blocks"),
+        pytest.param([("demo-8b", "0"), ("other-8b", "0")], 5088, id="two servers of different models"),
+        pytest.param([("demo-8b", "0@r-1"), ("demo-8b", "0@r-2")], 5088, id="two replicas on one page"),
+    ],
+)
+def test_blocks_are_shared_only_by_the_ranks_of_one_server(engines, tokens):
+    config = EngineConfig(num_gpu_blocks=160, block_size=32)
+    pages = (scrape(*(replace(working(t), engine=EngineId(*engine), config=config) for engine in engines)) for t in (0, 5, 10))
+    assert {one.signals.capacity_tokens for one in feed(classifier(), *pages)} == {tokens}

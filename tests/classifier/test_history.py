@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from builders import histogram, snapshot
 
-from kvwatch.classifier.history import History
+from kvwatch.classifier.history import COUNTERS, History
 from kvwatch.classifier.windows import summarise
 
 
@@ -105,6 +105,13 @@ def test_progress_and_life_are_timed_while_there_is_work(last, without_progress,
     assert (history.seconds_without_progress(), history.seconds_without_life()) == (without_progress, without_life)
 
 
+def test_gauges_alone_prove_no_stall():
+    """A few long answers keep every gauge still; without a counter nobody can tell that from a frozen engine."""
+    still = {"running": 3.0, "kv_usage": 0.4} | dict.fromkeys(("generation_tokens", "prompt_tokens", "finished", "steps"))
+    history = fill(snapshot(0, **still), snapshot(10, **still), snapshot(20, **still))
+    assert (history.seconds_without_progress(), history.seconds_without_life()) == (0, 0)
+
+
 def test_the_silence_of_an_idle_engine_does_not_count_when_work_comes():
     history = fill(snapshot(0), snapshot(10), snapshot(20, running=1.0), snapshot(25, running=1.0))
     assert history.seconds_without_progress() == 5
@@ -113,6 +120,36 @@ def test_the_silence_of_an_idle_engine_does_not_count_when_work_comes():
 def test_an_engine_whose_token_counters_are_absent_is_not_called_silent():
     blind = {"running": 1.0, "generation_tokens": None, "prompt_tokens": None, "finished": None}
     assert fill(snapshot(0, **blind), snapshot(15, **blind)).seconds_without_progress() == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        pytest.param({"generation_tokens": 90.0, "running": 4.0}, 0.0, id="others counted already: nothing to count before"),
+        pytest.param(dict.fromkeys(COUNTERS), 0.0, id="an idle engine that had counted nothing"),
+        pytest.param(dict.fromkeys(COUNTERS) | {"running": 4.0}, None, id="a busy engine without any counter: the page was incomplete"),
+    ],
+)
+def test_a_counter_that_appears_was_zero_before(before, expected):
+    """Ray shows no preemption counter before the first preemption."""
+    history = History(120.0, 40.0, 20.0)
+    history.append(snapshot(0, **{"preemptions": None} | before))
+    history.append(snapshot(5, preemptions=3.0, generation_tokens=100.0))
+    assert history.spread()[0].preemptions == expected
+
+
+def test_a_counter_that_was_there_before_is_not_born_again():
+    history = History(120.0, 40.0, 20.0)
+    for at, count in ((0, 5000.0), (5, None), (10, 5001.0)):
+        history.append(snapshot(at, preemptions=count, generation_tokens=100.0 + at))
+    assert [kept.preemptions for kept in history.within(30.0, 0.0)] == [5000.0, None, 5001.0]
+
+
+def test_a_counter_that_comes_back_lower_is_a_restart():
+    history = History(120.0, 40.0, 20.0)
+    for at, count in ((0, 5000.0), (5, None), (10, 3.0)):
+        history.append(snapshot(at, preemptions=count, generation_tokens=None))
+    assert list(history.restarts) == [10]
 
 
 def test_the_highest_running_count_is_remembered_until_a_restart():

@@ -65,8 +65,36 @@ def test_sequences_per_step_come_from_what_was_handed_out():
         snapshot(0, steps=0.0, inter_token_latency=histogram(0, 0, 0), time_to_first_token=histogram(0, 0, 0), running=1.0),
         snapshot(5, steps=100.0, inter_token_latency=histogram(0, 0, 300), time_to_first_token=histogram(0, 0, 20), running=1.0),
     )
-    assert found.sequences_per_step == pytest.approx(3.2)
+    assert found.sequences_decoding == pytest.approx(3.2)
     assert found.running_ceiling == pytest.approx(3.2)
+
+
+def test_where_no_steps_are_counted_the_time_spent_tells_how_many_decode():
+    # Little's law: 12 s of inter-token latency and 3 s of prefill in 5 s are 2.4 sequences decoding and 3 that hold blocks.
+    found = signals_of(
+        snapshot(0, steps=None, inter_token_latency=histogram(0, 0, 0, total=8.0), prefill_time_sum=1.0, running=3.0),
+        snapshot(5, steps=None, inter_token_latency=histogram(0, 0, 300, total=20.0), prefill_time_sum=4.0, running=2.0),
+    )
+    assert found.sequences_decoding == pytest.approx(2.4)
+    assert found.sequences_held == pytest.approx(3.0)
+
+
+def test_a_clock_that_jumped_makes_no_batch():
+    found = signals_of(
+        snapshot(0, steps=None, inter_token_latency=histogram(0, 0, 0, total=8.0), running=3.0),
+        snapshot(5, steps=None, inter_token_latency=histogram(0, 0, 300, total=90_000.0), running=3.0),
+    )
+    assert (found.sequences_decoding, found.sequences_held) == (None, None)
+
+
+def test_steps_that_two_api_servers_counted_are_told_by_the_time_spent():
+    # 8 sequences decode; 200 counted steps with 4 outputs each are 100 steps with 8, of 512 tokens.
+    found = signals_of(
+        snapshot(0, steps=0.0, step_tokens=0.0, inter_token_latency=histogram(0, 0, 0, total=0.0), running=8.0),
+        snapshot(5, steps=200.0, step_tokens=51_200.0, inter_token_latency=histogram(0, 0, 800, total=40.0), running=8.0),
+    )
+    assert found.sequences_decoding == pytest.approx(8.0)
+    assert found.tokens_per_step == pytest.approx(512.0)
 
 
 def test_what_the_operator_knows_goes_before_what_was_seen():

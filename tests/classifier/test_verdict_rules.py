@@ -115,9 +115,21 @@ def test_evictions_of_half_a_minute_ago_are_over_when_none_came_lately():
         pytest.param(queue(9.0) | usage(0.62), POOL | {"next_prompt_tokens": 3500.0}, Cause.ADMISSION, id="long prompts block at 62 %"),
         pytest.param(
             queue(9.0) | usage(0.62),
-            POOL | {"next_prompt_tokens": 1500.0, "sequence_share": 0.3, "sequences_per_step": 3.0},
+            POOL | {"next_prompt_tokens": 1500.0, "sequence_share": 0.3, "sequences_held": 3.0},
             Cause.ADMISSION,
-            id="gauges show 62 %, but three sequences of 30 % ran per step",
+            id="gauges show 62 %, but three sequences of 30 % ran",
+        ),
+        pytest.param(
+            queue(9.0) | usage(0.70),
+            {"next_prompt_tokens": 900.0, "output_tokens": 200.0, "sequence_share": 0.3, "at_ceiling_share": 0.9},
+            Cause.ADMISSION,
+            id="pool unknown: 30 % free, a prompt takes 31 %",
+        ),
+        pytest.param(
+            queue(9.0) | usage(0.70),
+            {"next_prompt_tokens": 100.0, "output_tokens": 1800.0, "sequence_share": 0.3, "at_ceiling_share": 0.9},
+            None,
+            id="pool unknown: 30 % free, a prompt takes 3 %",
         ),
         pytest.param(queue(9.0) | usage(0.93), {"at_ceiling_share": 0.0}, Cause.ADMISSION, id="sizes unknown, hot and swinging"),
         pytest.param(queue(9.0) | usage(0.93), {"at_ceiling_share": 0.9}, None, id="sizes unknown, hot and standing still: another limit"),
@@ -189,19 +201,18 @@ def test_sequence_slots(length, share, expected):
     ],
 )
 def test_step_budget(fields, expected):
-    windows = queue(20.0) | usage(0.14) | {"steps": 100.0, "step_tokens": 25_000.0}
-    assert cause_of(step_budget, signals(every=windows, **fields)) == expected
+    assert cause_of(step_budget, signals(every=queue(20.0) | usage(0.14), tokens_per_step=250.0, **fields)) == expected
 
 
 def test_short_prompts_fill_the_step_though_the_batch_hardly_varies():
-    busy = queue(130.0) | usage(0.08) | {"steps": 500.0, "step_tokens": 250_000.0}
-    found = signals(every=busy, running_ceiling=17.0, at_ceiling_share=0.2, sequences_per_step=16.0, prefill_token_share=0.97)
+    batch = {"running_ceiling": 17.0, "at_ceiling_share": 0.2, "sequences_decoding": 16.0, "tokens_per_step": 500.0}
+    found = signals(every=queue(130.0) | usage(0.08), prefill_token_share=0.97, **batch)
     assert find(found, POLICY).cause is Cause.STEP_BUDGET
 
 
 def test_steps_of_a_few_tokens_are_not_full():
-    small = queue(20.0) | usage(0.14) | {"steps": 1000.0, "step_tokens": 20_000.0}
-    assert cause_of(step_budget, signals(every=small, prefill_token_share=0.64, at_ceiling_share=0.1)) is None
+    small = signals(every=queue(20.0) | usage(0.14), tokens_per_step=20.0, prefill_token_share=0.64, at_ceiling_share=0.1)
+    assert cause_of(step_budget, small) is None
 
 
 SATURATED = Saturation(running_then=40.0, tokens_per_second_then=5000.0, running_now=120.0, tokens_per_second_now=5100.0)
@@ -258,8 +269,8 @@ def test_idle_goes_before_what_the_windows_remember():
 
 
 def test_where_requests_come_in_waves_the_sequences_per_step_tell_that_the_slots_are_taken():
-    lockstep = queue(15.0) | usage(0.7) | {"steps": 3500.0, "step_tokens": 70_000.0}
-    waves = signals(every=lockstep, running_ceiling=8.0, at_ceiling_share=0.2, sequences_per_step=7.9, prefill_token_share=0.6)
+    batch = {"running_ceiling": 8.0, "at_ceiling_share": 0.2, "sequences_decoding": 7.9, "tokens_per_step": 20.0}
+    waves = signals(every=queue(15.0) | usage(0.7), prefill_token_share=0.6, **batch)
     assert find(waves, POLICY).cause is Cause.SEQUENCE_SLOTS
 
 
@@ -291,3 +302,16 @@ def test_every_cause_belongs_to_exactly_one_state():
 def test_evidence_is_words_with_numbers():
     found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
     assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < about 1 725 the next prompt needs")
+
+
+def test_a_queue_that_nobody_can_explain_is_not_health():
+    found = find(signals(every=queue(9.0) | {"kv_usage": None}), POLICY)
+    assert (found.cause, found.evidence) == (
+        Cause.AMBIGUOUS,
+        ("9 requests waiting", "vLLM reports too few of its numbers to tell; missing: KV cache usage"),
+    )
+
+
+def test_no_eviction_is_claimed_only_where_evictions_are_counted():
+    assert "evictions are not reported in these 30 s" in find(signals(every={"preemptions": None}), POLICY).evidence
+    assert "0 evictions in 30 s" in find(signals(), POLICY).evidence

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.exporter.alert_conditions import AlertPolicy
 from kvwatch.exporter.alert_definitions import DEFINITIONS, HOLD_SECONDS, KEEP_SECONDS, PROMETHEUS_PREFIX
 from kvwatch.settings import ThresholdSettings
@@ -74,10 +73,10 @@ def test_the_storm_rule_has_the_default_thresholds() -> None:
     ]
 
 
-def test_defaults_of_alerts_classifier_and_settings_agree() -> None:
-    policy, thresholds, settings = AlertPolicy(), Thresholds(), ThresholdSettings()
-    assert policy.storm_ratio == thresholds.storm_ratio == settings.storm_ratio
-    assert policy.storm_min_preemptions == thresholds.storm_min_preemptions == settings.storm_min_preemptions
+def test_defaults_of_alerts_and_settings_agree() -> None:
+    policy, settings = AlertPolicy(), ThresholdSettings()
+    assert policy.storm_ratio == settings.storm_ratio
+    assert policy.storm_min_preemptions == settings.storm_min_preemptions
 
 
 @pytest.mark.parametrize(

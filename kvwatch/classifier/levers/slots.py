@@ -100,7 +100,7 @@ def batch_that_still_pays(case: Case) -> Change | None:
 def larger_step(case: Case) -> Change | None:
     """Prefill fills the step: about twice the usual prompt is a budget that rarely splits one."""
     prompt, current = case.signals.next_prompt_tokens, case.known.max_num_batched_tokens
-    per_step = _tokens_per_step(case)
+    per_step = case.signals.tokens_per_step
     if current is None and (prompt is None or per_step is None):
         reason = "the step budget is not on /metrics: look up max_num_batched_tokens in the startup log and give it to kvwatch"
         return _step(None, None, reason)
@@ -141,11 +141,6 @@ def _step(current: str | None, proposed: str | None, reason: str) -> Change:
         effect="more prompt per step: shorter time to first token",
         caution="running requests pause longer between tokens; when prefill tokens/s do not rise, the processor is the limit",
     )
-
-
-def _tokens_per_step(case: Case) -> float | None:
-    window = case.signals.fast
-    return window.step_tokens / window.steps if window.steps and window.step_tokens is not None else None
 
 
 def _unfinished(case: Case) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kvwatch.classifier.finding import Finding
+from kvwatch.classifier.finding import Finding, number
 from kvwatch.classifier.rules import (
     admission,
     compute,
@@ -43,4 +43,17 @@ def find(signals: Signals, thresholds: Thresholds) -> Finding:
         finding = judge(signals, thresholds)
         if finding is not None:
             return finding
-    return Finding(State.UNKNOWN, Cause.AMBIGUOUS, ("vLLM reports too few of its numbers to tell",))
+    return Finding(State.UNKNOWN, Cause.AMBIGUOUS, _missing(signals))
+
+
+def _missing(signals: Signals) -> tuple[str, ...]:
+    """What would have been needed to tell."""
+    numbers = {
+        "running requests": signals.recent.running,
+        "waiting requests": signals.recent.waiting,
+        "KV cache usage": signals.fast.kv_usage,
+    }
+    missing = [name for name, value in numbers.items() if value is None]
+    queue = signals.recent.queue
+    waits = (f"{number(queue.mean)} requests waiting",) if queue is not None and queue.mean > 0 else ()
+    return (*waits, f"vLLM reports too few of its numbers to tell; missing: {', '.join(missing)}")

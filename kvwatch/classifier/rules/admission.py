@@ -6,13 +6,12 @@ from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
 from kvwatch.classifier.rules.pressure import (
-    free_tokens_at_fullest,
     fullness,
     is_hot,
     is_pinned,
     next_prompt_does_not_fit,
+    share_needed,
     share_of_steps_with_prefill,
-    tokens_needed,
 )
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
@@ -31,12 +30,14 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     if not is_sustained(signals) or signals.recent.queue is None or (share_of_steps_with_prefill(signals) or 0.0) >= _NEVER_RESTS:
         return None
     waiting = f"{number(signals.recent.queue.mean)} requests waiting"
-    free, full = free_tokens_at_fullest(signals), fullness(signals)
-    needed = tokens_needed(signals)
-    if next_prompt_does_not_fit(signals) and free is not None and needed is not None:
-        reason = f"{number(free)} KV tokens free at the fullest moment < about {number(needed)} the next prompt needs"
+    full, needed, pool = fullness(signals), share_needed(signals), signals.capacity_tokens
+    if full is None:
+        return None
+    if next_prompt_does_not_fit(signals) and needed is not None:
+        free, missing = (f"{number((1 - full) * pool)} KV tokens", number(needed * pool)) if pool else (percent(1 - full), percent(needed))
+        reason = f"{free} free at the fullest moment < about {missing} the next prompt needs"
         return Finding(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
-    if is_hot(signals) and not is_pinned(signals) and full is not None:
+    if is_hot(signals) and not is_pinned(signals):
         reason = f"KV cache at {percent(full)} at its fullest while the running count swings"
         return Finding(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     return None

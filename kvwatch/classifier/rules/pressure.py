@@ -23,30 +23,34 @@ def fullness(signals: Signals) -> float | None:
     """How full the cache really got, 0..1: the fullest sample, or what the batches that ran must have held.
 
     Gauges are set after a step, so during a long prefill step they still show the moment before it, and a scrape is most
-    likely to fall into just such a step. The counters do not have that bias: sequences per step x share per sequence.
+    likely to fall into just such a step. The counters do not have that bias: sequences held x share per sequence.
     """
     usage = signals.fast.kv_usage
     if usage is None:
         return None
-    held = (signals.sequences_per_step or 0.0) * (signals.sequence_share or 0.0)
+    held = (signals.sequences_held or 0.0) * (signals.sequence_share or 0.0)
     return max(usage.peak, min(1.0, held))
 
 
-def free_tokens_at_fullest(signals: Signals) -> float | None:
-    """KV tokens that were free at the fullest moment."""
-    full = fullness(signals)
-    return None if full is None or signals.capacity_tokens is None else (1 - full) * signals.capacity_tokens
+def share_needed(signals: Signals) -> float | None:
+    """Share of the pool that the request at the head of the queue is expected to need.
 
-
-def tokens_needed(signals: Signals) -> float | None:
-    """KV tokens the request at the head of the queue is expected to need."""
-    return None if signals.next_prompt_tokens is None else _LONGER_THAN_MEAN * signals.next_prompt_tokens
+    Where nobody says how large the pool is, running sequences tell: on average each holds its prompt and half of its output.
+    """
+    prompt, output, share = signals.next_prompt_tokens, signals.output_tokens, signals.sequence_share
+    if prompt is None:
+        return None
+    if signals.capacity_tokens:
+        return _LONGER_THAN_MEAN * prompt / signals.capacity_tokens
+    if not prompt or output is None or share is None:
+        return None
+    return _LONGER_THAN_MEAN * share * prompt / (prompt + output / 2)
 
 
 def next_prompt_does_not_fit(signals: Signals) -> bool:
     """At its fullest the cache had no room for one more prompt (vLLM admits a prompt only if all of it fits)."""
-    free, needed = free_tokens_at_fullest(signals), tokens_needed(signals)
-    return free is not None and needed is not None and free < needed
+    full, needed = fullness(signals), share_needed(signals)
+    return full is not None and needed is not None and 1 - full < needed
 
 
 def is_hot(signals: Signals) -> bool:
@@ -63,13 +67,6 @@ def has_plenty_of_room(signals: Signals) -> bool:
     """
     full = fullness(signals)
     return full is not None and full < _HALF_FULL and full + (signals.sequence_share or 0.0) < _HOT
-
-
-def tokens_per_step(signals: Signals) -> float | None:
-    """Tokens computed in a mean step; prompts count as a whole in the step of their first token, so only the mean means anything."""
-    if not signals.fast.steps or signals.fast.step_tokens is None:
-        return None
-    return signals.fast.step_tokens / signals.fast.steps
 
 
 def share_of_steps_with_prefill(signals: Signals) -> float | None:
@@ -89,8 +86,8 @@ def stands_at_ceiling(signals: Signals) -> bool:
 def is_pinned(signals: Signals) -> bool:
     """While requests wait, the batch is as large as it ever was: a limit on sequences, not on memory.
 
-    Where requests come and go in waves the samples do not show it, but the sequences per step do.
+    Where requests come and go in waves the samples do not show it, but the sequences that got tokens do.
     """
-    ceiling, per_step = signals.running_ceiling, signals.sequences_per_step
-    full = ceiling is not None and per_step is not None and per_step >= _BATCH_AT_CEILING * ceiling
+    ceiling, decoding = signals.running_ceiling, signals.sequences_decoding
+    full = ceiling is not None and decoding is not None and decoding >= _BATCH_AT_CEILING * ceiling
     return full or stands_at_ceiling(signals)

@@ -15,7 +15,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         return None
     evidence = [
         f"{number(signals.recent.queue.mean)} requests waiting",
-        f"running stands at {number(signals.running_ceiling)}, the ceiling of --max-num-seqs",
+        f"running stands still at {number(signals.running_ceiling)}, as it does under a limit on sequences (--max-num-seqs)",
     ]
     if signals.fast.kv_usage is not None:
         evidence.append(f"KV cache at {percent(signals.fast.kv_usage.peak)} at its fullest, room for more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.finding import Finding, number, percent
-from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling, tokens_per_step
+from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
@@ -26,7 +26,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     share, queue = signals.prefill_token_share, signals.recent.queue
     if not is_sustained(signals) or queue is None or share is None or share < _MOSTLY_PREFILL:
         return None
-    tokens = tokens_per_step(signals)
+    tokens = signals.tokens_per_step
     if tokens is not None and tokens < _SMALLEST_BUDGET:
         return None
     if stands_at_ceiling(signals) and not _steps_are_full(signals):
@@ -40,7 +40,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
 
 
 def _steps_are_full(signals: Signals) -> bool:
-    tokens = tokens_per_step(signals)
+    tokens = signals.tokens_per_step
     if signals.step_token_budget is not None and tokens is not None:
         return tokens >= _FULL_STEP * signals.step_token_budget
     return (share_of_steps_with_prefill(signals) or 0.0) >= _IN_MOST_STEPS
