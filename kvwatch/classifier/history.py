@@ -37,12 +37,12 @@ _MOVING: Final = (*TOKEN_COUNTERS, "steps", "prefix_queries", "flops")
 _VITAL_SIGNS: Final = (*_MOVING, "preemptions", "running", "waiting", "kv_usage")
 _HISTOGRAMS: Final = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 _CREATED_SLACK: Final = 1.0
-SPACING_SECONDS: Final = 10.0
+SPACING_SECONDS: Final = 15.0
 """A window of minutes needs no more samples than that; a fleet of hundreds of engines needs the memory."""
 
 
 class History:
-    """The snapshots of one engine over the last *span* seconds: all of the last *fine* seconds, one in ten seconds of before.
+    """The snapshots of one engine over the last *span* seconds: all of the last *fine* seconds, one in fifteen seconds of before.
 
     *max_gap* is the longest time (seconds) between two snapshots that are still one story.
     """
@@ -104,7 +104,7 @@ class History:
         return found if len(found) > 1 else list(self._snapshots)[-2:]
 
     def spread(self) -> list[Snapshot]:
-        """Snapshots over the whole span, ten seconds or one poll apart, the newest among them."""
+        """Snapshots over the whole span, fifteen seconds or one poll apart, the newest among them."""
         found = list(self._older)
         for snapshot in self._snapshots:
             if not found or snapshot.at - found[-1].at >= SPACING_SECONDS:

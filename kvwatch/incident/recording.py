@@ -193,9 +193,3 @@ class Decimator:
             return False
         self._due = t + self._interval if due is None or t - due > self._interval else due + self._interval
         return True
-
-
-def decimated(entries: Iterator[Entry], interval: float) -> Iterator[Entry]:
-    """One entry in *interval* seconds."""
-    decimator = Decimator(interval)
-    return (entry for entry in entries if decimator.wants(entry.t))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvwatch.errors import ScrapeError
@@ -40,12 +40,6 @@ class Row:
             "waiting": signals.waiting if signals else None,
             "alerts": [alert.name for alert in (*self.assessment.alerts, *self.target_alerts)],
         }
-
-
-def replay(entries: Iterable[Entry], target: str, judge: Judge) -> Iterator[Row]:
-    """Rows of a recording in its order; the recording's own time is the only clock."""
-    for entry in entries:
-        yield from rows_of(entry, target, judge)
 
 
 def rows_of(entry: Entry, target: str, judge: Judge) -> Iterator[Row]:

@@ -72,7 +72,7 @@ class Signals:
     fast: Window
     """30 s (or two polls, if that is longer): ends the page when the storm ends."""
     slow: Window
-    """2 min, up to ten seconds more: makes it worth waking someone."""
+    """2 min, up to fifteen seconds more: makes it worth waking someone."""
     running: float | None = None
     waiting: float | None = None
     kv_usage: float | None = None

@@ -14,9 +14,9 @@ def fill(*snapshots):
     return history
 
 
-def test_of_the_time_before_the_fine_window_one_snapshot_in_ten_seconds_is_kept():
+def test_of_the_time_before_the_fine_window_one_snapshot_in_fifteen_seconds_is_kept():
     history = fill(*(snapshot(t) for t in range(0, 300, 5)))
-    assert [s.at for s in history.spread()] == [*range(170, 291, 10), 295]
+    assert [s.at for s in history.spread()] == [*range(165, 286, 15), 295]
     assert [s.at for s in history.within(30, slack=2.5)] == [265, 270, 275, 280, 285, 290, 295]
 
 
@@ -27,7 +27,7 @@ def test_polls_slower_than_the_spacing_are_all_kept():
 
 def test_polls_every_second_cost_no_more_memory_than_the_fine_window():
     history = fill(*(snapshot(float(t)) for t in range(600)))
-    assert len(history.spread()) == 14
+    assert len(history.spread()) == 10
     assert len(history.within(60, slack=0.5)) == 36
 
 

@@ -139,9 +139,9 @@ def test_prefix_hits_are_a_share_of_the_queries_of_the_window():
 
 def test_the_windows_are_recent_fast_and_slow():
     found = signals_of(*(snapshot(float(t), preemptions=float(t)) for t in range(0, 200, 5)))
-    # The slow one begins at the snapshot that is kept at or before its edge.
-    assert (found.recent.seconds, found.fast.seconds, found.slow.seconds) == (15, 30, 125)
-    assert (found.recent.preemptions, found.fast.preemptions, found.slow.preemptions) == (15, 30, 125)
+    # The slow one begins at a snapshot that is kept at or before its edge.
+    assert (found.recent.seconds, found.fast.seconds, found.slow.seconds) == (15, 30, 120)
+    assert (found.recent.preemptions, found.fast.preemptions, found.slow.preemptions) == (15, 30, 120)
 
 
 def test_windows_reach_at_least_over_one_poll_that_is_slower_than_they_are_long():

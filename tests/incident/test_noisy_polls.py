@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from playing import decimated, replay
 from test_recordings_are_judged_right import LABELS, RECORDINGS, Said, Score, first_scrape, judge_spans, said_of
 
-from kvwatch.incident.recording import Entry, Reader, decimated
-from kvwatch.incident.replay import replay
+from kvwatch.incident.recording import Entry, Reader
 from kvwatch.judge import judge_for
 from kvwatch.model import State
 from kvwatch.settings import Settings

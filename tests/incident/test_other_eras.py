@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import pytest
 from exposition_eras import ERAS, Era, Sample, parse
+from playing import decimated, replay
 from test_recordings_are_judged_right import LABELS, RECORDINGS, Said, Score, first_scrape, judge_spans
 
-from kvwatch.incident.recording import Entry, Reader, decimated
-from kvwatch.incident.replay import replay
+from kvwatch.incident.recording import Entry, Reader
 from kvwatch.judge import judge_for
 from kvwatch.settings import Settings
 

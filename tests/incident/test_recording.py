@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
+from playing import decimated
 
 from kvwatch.errors import RecordingError
-from kvwatch.incident.recording import Decimator, Entry, Reader, Writer, decimated
+from kvwatch.incident.recording import Decimator, Entry, Reader, Writer
 
 HEADER = '{"kvwatch_recording": 1, "target": "http://demo:8000/metrics"}'
 PACKERS = {"plain": (".jsonl", bytes), "gzip": (".jsonl.gz", gzip.compress), "xz": (".jsonl.xz", lzma.compress)}

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from playing import decimated, replay
 
-from kvwatch.incident.recording import Reader, decimated
-from kvwatch.incident.replay import Row, replay
+from kvwatch.incident.recording import Reader
+from kvwatch.incident.replay import Row
 from kvwatch.judge import judge_for
 from kvwatch.model import State
 from kvwatch.settings import Settings

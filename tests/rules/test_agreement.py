@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from playing import decimated
 
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.alert_definitions import DEFINITIONS, ENGINE_ALERTS, HOLD_SECONDS, PROMETHEUS_PREFIX
 from kvwatch.exporter.alerts import EngineAlerts, TargetAlerts
 from kvwatch.exporter.metrics import samples_of
-from kvwatch.incident.recording import Entry, Reader, decimated
+from kvwatch.incident.recording import Entry, Reader
 from kvwatch.judge import judge_for, policy_of
 from kvwatch.model import EngineId, FailureReason, ScrapeFailure, TargetView
 from kvwatch.poller.vllm import parse_scrape
