@@ -18,9 +18,15 @@ class Finding:
 
 def number(value: float) -> str:
     """A count for a person: thousands apart, one decimal only below ten where it says something."""
-    if abs(value) < 10 and value != round(value):  # noqa: PLR2004 - the usual place to stop counting decimals
+    if abs(value) < 10 and round(value, 1) != round(value):  # noqa: PLR2004 - the usual place to stop counting decimals
         return f"{value:.1f}"
     return f"{value:,.0f}".replace(",", " ")
+
+
+def counted(value: float, noun: str) -> str:
+    """``1 eviction``, ``12 requests``; *noun* takes an s."""
+    shown = number(value)
+    return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
 
 
 def percent(ratio: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import queue, signals, steady
 
+from kvwatch.classifier.finding import counted
 from kvwatch.classifier.rules import (
     PRECEDENCE,
     admission,
@@ -315,3 +316,11 @@ def test_a_queue_that_nobody_can_explain_is_not_health():
 def test_no_eviction_is_claimed_only_where_evictions_are_counted():
     assert "evictions are not reported in these 30 s" in find(signals(every={"preemptions": None}), POLICY).evidence
     assert "0 evictions in 30 s" in find(signals(), POLICY).evidence
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(1, "1 eviction"), (2, "2 evictions"), (0, "0 evictions"), (1.5, "1.5 evictions"), (1234, "1 234 evictions"), (9.98, "10 evictions")],
+)
+def test_counts_are_said_as_people_say_them(value, said):
+    assert counted(value, "eviction") == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, number
+from kvwatch.classifier.finding import Finding, counted
 from kvwatch.classifier.rules import (
     admission,
     compute,
@@ -55,5 +55,5 @@ def _missing(signals: Signals) -> tuple[str, ...]:
     }
     missing = [name for name, value in numbers.items() if value is None]
     queue = signals.recent.queue
-    waits = (f"{number(queue.mean)} requests waiting",) if queue is not None and queue.mean > 0 else ()
+    waits = (f"{counted(queue.mean, 'request')} waiting",) if queue is not None and queue.mean > 0 else ()
     return (*waits, f"vLLM reports too few of its numbers to tell; missing: {', '.join(missing)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.finding import Finding, counted, number, percent
 from kvwatch.classifier.rules.pressure import (
     fullness,
     is_hot,
@@ -29,7 +29,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     """
     if not is_sustained(signals) or signals.recent.queue is None or (share_of_steps_with_prefill(signals) or 0.0) >= _NEVER_RESTS:
         return None
-    waiting = f"{number(signals.recent.queue.mean)} requests waiting"
+    waiting = f"{counted(signals.recent.queue.mean, 'request')} waiting"
     full, needed, pool = fullness(signals), share_needed(signals), signals.capacity_tokens
     if full is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.finding import Finding, number
+from kvwatch.classifier.finding import Finding, counted, number
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
@@ -18,6 +18,6 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         )
         return Finding(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
     if is_sustained(signals) and signals.recent.queue is not None and signals.fast.kv_usage is not None:
-        evidence = f"{number(signals.recent.queue.mean)} requests waiting, and neither KV blocks, slots nor prefill explain it"
+        evidence = f"{counted(signals.recent.queue.mean, 'request')} waiting, and neither KV blocks, slots nor prefill explain it"
         return Finding(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.finding import Finding, counted, number, percent
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.model import Cause, Signals, State
@@ -29,4 +29,4 @@ def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
 
 def _evictions(signals: Signals) -> str:
     count, seconds = signals.fast.preemptions, number(signals.fast.seconds)
-    return f"evictions are not reported in these {seconds} s" if count is None else f"{number(count)} evictions in {seconds} s"
+    return f"evictions are not reported in these {seconds} s" if count is None else f"{counted(count, 'eviction')} in {seconds} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.finding import Finding, counted, number, percent
 from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_pinned
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
@@ -28,13 +28,13 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         return None
     if not signals.recent.preemptions or has_plenty_of_room(signals):
         return None
-    evidence = [f"{number(count)} evictions in {number(window.seconds)} s"]
+    evidence = [f"{counted(count, 'eviction')} in {number(window.seconds)} s"]
     if ratio is not None:
         evidence[0] += f": {percent(ratio)} of the stints on the GPU ended in one"
     if window.kv_usage is not None:
         evidence.append(f"KV cache at {percent(window.kv_usage.peak)} at its fullest")
     if signals.waiting:
-        evidence.append(f"{number(signals.waiting)} requests waiting")
+        evidence.append(f"{counted(signals.waiting, 'request')} waiting")
     return Finding(State.KV_BOUND, Cause.PREEMPTING, tuple(evidence))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.finding import Finding, counted, number, percent
 from kvwatch.classifier.rules.pressure import is_pinned
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
@@ -14,7 +14,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     if not is_sustained(signals) or not is_pinned(signals) or signals.running_ceiling is None or signals.recent.queue is None:
         return None
     evidence = [
-        f"{number(signals.recent.queue.mean)} requests waiting",
+        f"{counted(signals.recent.queue.mean, 'request')} waiting",
         f"running stands still at {number(signals.running_ceiling)}, as it does under a limit on sequences (--max-num-seqs)",
     ]
     if signals.fast.kv_usage is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.finding import Finding, counted, number, percent
 from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.classifier.thresholds import Thresholds
@@ -31,7 +31,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         return None
     if stands_at_ceiling(signals) and not _steps_are_full(signals):
         return None
-    evidence = [f"{number(queue.mean)} requests waiting, the KV cache has room"]
+    evidence = [f"{counted(queue.mean, 'request')} waiting, the KV cache has room"]
     if tokens is not None:
         evidence.append(f"{number(tokens)} tokens a step, {percent(share)} of them prompt")
     if signals.prompt_tokens_per_second is not None:
