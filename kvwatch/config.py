@@ -21,6 +21,7 @@ from pydantic_settings import (
 
 from kvwatch.errors import ConfigError
 from kvwatch.settings import Settings
+from kvwatch.values import one_line
 
 _PREFIX: Final = "KVWATCH_"
 _WORDS: Final = {
@@ -56,7 +57,7 @@ def load(
     except ValidationError as fault:
         faults.extend(_lines(fault))
     except SettingsError as fault:
-        faults.extend([] if faults else [f"environment: {_one_line(fault)}"])  # a group set as a whole has been named already
+        faults.extend([] if faults else [f"environment: {one_line(fault)}"])  # a group set as a whole has been named already
     else:
         if not faults:
             return settings
@@ -113,13 +114,9 @@ def _lines(fault: ValidationError) -> list[str]:
     lines = []
     for error in fault.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(part) for part in error["loc"])
-        what = _WORDS.get(error["type"]) or _one_line(error["msg"].removeprefix("Value error, ").replace("Input should", "it must"))
+        what = _WORDS.get(error["type"]) or one_line(error["msg"].removeprefix("Value error, ").replace("Input should", "it must"))
         lines.append(f"{where}: {what}" if where else what)
     return lines
-
-
-def _one_line(fault: object) -> str:
-    return " ".join(str(fault).split())
 
 
 class _StrictLoader(yaml.SafeLoader):

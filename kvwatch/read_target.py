@@ -1,4 +1,4 @@
-"""How the daemon asks a target: one scrape as the settings say, and the GPU exporter beside it where one is configured."""
+"""How a target is asked: one scrape as the settings say, and the GPU exporter beside it where one is configured."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import structlog
 from kvwatch.clock import Clock
 from kvwatch.errors import ScrapeError
 from kvwatch.model import Scrape
-from kvwatch.poller.fetch import fetch
+from kvwatch.poller.fetch import Fetch, fetch
 from kvwatch.poller.gpu import scrape_gpu
 from kvwatch.poller.vllm import parse_scrape
-from kvwatch.settings import GpuSettings, Settings, TargetSettings
+from kvwatch.settings import GpuSettings, PollSettings, Settings, TargetSettings
 
 _log = structlog.get_logger(__name__)
 
@@ -24,8 +24,14 @@ _GPU_SECONDS: Final = 1.0
 
 def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scrape:
     """Ask a target once, and the GPU exporter beside it where one is configured. Raises `ScrapeError`."""
-    poll = settings.poll
-    ask = partial(
+    scrape = parse_scrape(fetch_as(settings.poll, clock)(target.url), clock.monotonic())
+    utilization = _gpu_utilization(settings.gpu, clock, settings.poll.max_body_bytes)
+    return scrape if utilization is None else replace(scrape, gpu_utilization=utilization)
+
+
+def fetch_as(poll: PollSettings, clock: Clock) -> Fetch:
+    """A fetch as the settings say: deadline, size, certificates and token."""
+    return partial(
         fetch,
         deadline=poll.deadline,
         max_bytes=poll.max_body_bytes,
@@ -34,10 +40,6 @@ def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scr
         bearer_token_file=poll.bearer_token_file,
         trust_environment=poll.trust_environment,
     )
-    scrape = parse_scrape(ask(target.url), clock.monotonic())
-    if settings.gpu.url is None:
-        return scrape
-    return replace(scrape, gpu_utilization=_gpu_utilization(settings.gpu, clock, poll.max_body_bytes))
 
 
 def _gpu_utilization(gpu: GpuSettings, clock: Clock, max_bytes: int) -> float | None:

@@ -68,3 +68,8 @@ PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0,
 Ratio = Annotated[float, Field(ge=0, le=1)]
 Labels = Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)]
 CommaSeparated = Annotated[list[str], NoDecode, BeforeValidator(comma_separated)]
+
+
+def one_line(error: object) -> str:
+    """The text of an error without its line breaks."""
+    return " ".join(str(error).split())

@@ -95,3 +95,9 @@ def sends_without_end(peer, stopped):
     piece = b"x" * 65536
     while not stopped.is_set():
         peer.sendall(piece)
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

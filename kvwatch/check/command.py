@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -24,7 +23,8 @@ from kvwatch.clock import Clock, SystemClock
 from kvwatch.judge import Judge, known_of, policy_of, thresholds_of
 from kvwatch.model import Assessment, KnownConfig
 from kvwatch.plan.sources import read_log
-from kvwatch.poller.fetch import Fetch, fetch
+from kvwatch.poller.fetch import Fetch
+from kvwatch.read_target import fetch_as
 from kvwatch.settings import PollSettings
 
 if TYPE_CHECKING:
@@ -84,14 +84,7 @@ def run(
     clock, out = clock or SystemClock(), out or sys.stdout
     settings = config.load()
     poll = PollSettings(interval=args.interval, ca_file=args.ca_file, bearer_token_file=args.bearer_token_file)
-    ask = get or partial(
-        fetch,
-        deadline=poll.deadline,
-        max_bytes=poll.max_body_bytes,
-        clock=clock,
-        ca_file=poll.ca_file,
-        bearer_token_file=poll.bearer_token_file,
-    )
+    ask = get or fetch_as(poll, clock)
     url = one_metrics_url(args.url)
     known = with_version(_known(args, known_of(settings, None)), url, ask)
     judge = Judge(thresholds_of(settings), policy_of(settings), known, args.interval)

@@ -89,8 +89,3 @@ def advise(verdict: Verdict, signals: Signals | None, config: EngineConfig, know
         if change is not None:
             changes.setdefault(change.lever, change)
     return tuple(changes.values())
-
-
-def recommended_max_num_seqs(changes: tuple[Change, ...]) -> int | None:
-    """The ``--max-num-seqs`` the advice proposes; ``None`` where it proposes none."""
-    return next((int(change.proposed) for change in changes if change.lever == "--max-num-seqs" and change.proposed), None)

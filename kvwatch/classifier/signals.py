@@ -179,9 +179,14 @@ def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
     return seconds_to_full(1 - (known[-1].kv_usage or 0.0), slope) if slope > 1 / _LONGEST_FORECAST else None
 
 
+def _computed_prompt(window: Window) -> float | None:
+    """Prompt tokens really computed; before vLLM 0.16 cached ones cannot be told apart and count as computed."""
+    return window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
+
+
 def _prefill_share(window: Window) -> float | None:
     """Share of prompt tokens among the tokens computed."""
-    prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
+    prompt = _computed_prompt(window)
     if prompt is None or window.generation_tokens is None or prompt + window.generation_tokens <= 0:
         return None
     return prompt / (prompt + window.generation_tokens)
@@ -192,7 +197,8 @@ def _recompute_ratio(window: Window, sequence_share: float | None, capacity_toke
 
     vLLM counts no recomputed tokens. Prefix caching gives part of them back, so this is an upper estimate.
     """
-    if window.preemptions is None or window.generation_tokens is None or window.prompt_tokens is None:
+    prompt = _computed_prompt(window)
+    if window.preemptions is None or window.generation_tokens is None or prompt is None:
         return None
     if window.preemptions == 0:
         return 0.0
@@ -200,7 +206,6 @@ def _recompute_ratio(window: Window, sequence_share: float | None, capacity_toke
     if lost is None:
         return None
     redone = window.preemptions * lost
-    prompt = window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
     computed = redone + prompt + window.generation_tokens
     return redone / computed if computed > 0 else None
 

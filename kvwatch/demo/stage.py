@@ -12,8 +12,7 @@ from kvwatch.clock import Clock
 from kvwatch.demo.acts import SERVER, Act
 from kvwatch.demo.clock import FasterClock
 from kvwatch.errors import ConfigError
-from kvwatch.exporter.metrics import recommended_max_num_seqs
-from kvwatch.model import Scrape, TargetView
+from kvwatch.model import Scrape, TargetView, recommended_max_num_seqs
 from kvwatch.poller.fetch import fetch
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.settings import PollSettings, Settings, TargetSettings, WebSettings

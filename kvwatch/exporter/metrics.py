@@ -26,7 +26,7 @@ from kvwatch.exporter.catalogue import (
     label_value,
 )
 from kvwatch.exporter.freshness import as_of, is_stale, is_up
-from kvwatch.model import Alert, Assessment, Cause, Change, EngineId, Signals, State, TargetView
+from kvwatch.model import Alert, Assessment, Cause, EngineId, Signals, State, TargetView, recommended_max_num_seqs
 
 Labels = dict[str, str]
 Sample = tuple[Family, Labels, float]
@@ -145,11 +145,3 @@ def _alert_samples(known: Sequence[AlertDefinition], firing: Sequence[Alert], la
     active = {alert.name for alert in firing}
     for alert in known:
         yield catalogue.ALERT_ACTIVE, {**labels, "alert": alert.name, "severity": alert.severity.value}, float(alert.name in active)
-
-
-def recommended_max_num_seqs(advice: Sequence[Change]) -> int | None:
-    """The number proposed for ``--max-num-seqs``, ``None`` where the advice is about something else."""
-    for change in advice:
-        if change.lever == "--max-num-seqs" and change.proposed is not None and change.proposed.isdecimal():
-            return int(change.proposed)
-    return None

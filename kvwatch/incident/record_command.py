@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import signal
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,8 @@ from kvwatch.clock import Clock, SystemClock
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.incident.recording import Writer
 from kvwatch.model import FailureReason
-from kvwatch.poller.fetch import Fetch, fetch
+from kvwatch.poller.fetch import Fetch
+from kvwatch.read_target import fetch_as
 from kvwatch.settings import PollSettings
 from kvwatch.values import check_url
 
@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record until the time is up or somebody stops it; a target that does not answer is recorded as such."""
     clock, poll, url = SystemClock(), PollSettings(), _checked(arguments.url)
-    ask = partial(fetch, deadline=poll.deadline, max_bytes=poll.max_body_bytes, clock=clock)
+    ask = fetch_as(poll, clock)
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     console = Console(stderr=True)
     with Writer(arguments.output, url) as writer, console.status("recording, Ctrl-C ends it") as status:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvwatch.model.scrape import EngineConfig, ScrapeFailure
@@ -95,3 +95,11 @@ class TargetView:
     alerts: tuple[Alert, ...] = ()
     """Alerts about the target itself (``TargetDown``)."""
     sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def recommended_max_num_seqs(advice: Sequence[Change]) -> int | None:
+    """The number proposed for ``--max-num-seqs``, ``None`` where the advice is about something else."""
+    for change in advice:
+        if change.lever == "--max-num-seqs" and change.proposed is not None and change.proposed.isdecimal():
+            return int(change.proposed)
+    return None

@@ -22,6 +22,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from kvwatch.settings import DiscoverySettings, TargetSettings
+from kvwatch.values import one_line
 
 Lookup = Callable[[str], Sequence[str]]
 """Name -> its addresses now (none is an answer). Raises `LookupFailed` where nobody can say."""
@@ -175,8 +176,3 @@ def _dns_lookup(server: str | None) -> Lookup:
 
 def _no_lookup(name: str) -> Sequence[str]:
     raise LookupFailed(f"{name} is not expected to be looked up")
-
-
-def one_line(error: object) -> str:
-    """The text of an error without its line breaks."""
-    return " ".join(str(error).split())

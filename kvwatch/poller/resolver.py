@@ -12,7 +12,8 @@ import dns.nameserver
 import dns.resolver
 
 from kvwatch.errors import ConfigError
-from kvwatch.poller.discovery import Lookup, LookupFailed, one_line
+from kvwatch.poller.discovery import Lookup, LookupFailed
+from kvwatch.values import one_line
 
 LOOKUP_SECONDS: Final = 5.0
 """The longest one name may take to resolve, retries included."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kvwatch.classifier import levers
-from kvwatch.classifier.advice import LEVERS, advise, recommended_max_num_seqs
+from kvwatch.classifier.advice import LEVERS, advise
 from kvwatch.classifier.case import Case
 from kvwatch.classifier.levers import memory, scale, slots
 from kvwatch.model import (
@@ -24,6 +24,7 @@ from kvwatch.model import (
     State,
     Verdict,
     Window,
+    recommended_max_num_seqs,
 )
 
 ENGINE = EngineId("demo-8b", "0")

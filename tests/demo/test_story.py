@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvwatch.demo.acts import SCENARIOS, SERVER
-from kvwatch.exporter.metrics import recommended_max_num_seqs
 from kvwatch.judge import judge_for
-from kvwatch.model import Cause, FailureReason, ScrapeFailure, State
+from kvwatch.model import Cause, FailureReason, ScrapeFailure, State, recommended_max_num_seqs
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.settings import Settings
 from kvwatch.simulator.exposition import expose

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from urllib.request import urlopen
 
 import yaml
 from e2e_targets import Targets
+from peers import free_port
 
 from kvwatch.clock import SystemClock
 
@@ -34,13 +34,6 @@ CLOCK: Final = SystemClock()
 PATIENCE: Final = 20.0
 
 RequireTool = Callable[[str], Path]
-
-
-def free_port() -> int:
-    """A port nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(url: str) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e_stack import free_port
+from peers import free_port
 
 from kvwatch.clock import SystemClock
 

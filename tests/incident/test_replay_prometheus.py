@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import threading
 import urllib.parse
@@ -14,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import pytest
-from peers import answer, sends
+from peers import answer, free_port, sends
 from recordings_made import body, storm_body, write
 
 from kvwatch import cli
@@ -283,11 +282,6 @@ def asked(url):
     with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as response:
         return response.read().decode()
     return ""
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.mark.e2e
