@@ -37,6 +37,6 @@ WORKDIR /
 USER 65532:65532
 EXPOSE 20058
 # Kubernetes ignores it and has its own probes; Docker, Podman and Compose use it.
-HEALTHCHECK --interval=30s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-m", "kvwatch.healthcheck"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-m", "kvwatch.daemon.healthcheck"]
 ENTRYPOINT ["kvwatch"]
 CMD ["run"]

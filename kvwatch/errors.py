@@ -4,7 +4,7 @@
 
     KVWatchError
     ├── ScrapeError       a scrape gave no snapshots; carries a closed `FailureReason`
-    ├── ConfigError       the configuration cannot be used; carries every fault found, not the first
+    ├── ConfigError       the configuration cannot be used; carries every error found, not the first
     ├── RecordingError    a recording cannot be read at all (single bad lines are skipped, not raised)
     ├── PrometheusError   a Prometheus gave no samples to replay
     └── UsageError        a command's arguments make no sense together
@@ -33,9 +33,9 @@ class ScrapeError(KVWatchError):
 class ConfigError(KVWatchError):
     """The configuration cannot be used."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = tuple(faults)
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = tuple(errors)
 
 
 class RecordingError(KVWatchError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kvwatch.assess import Judge
 from kvwatch.incident.recording import Decimator, Entry
-from kvwatch.incident.replay import Row, rows_of
-from kvwatch.judge import Judge
+from kvwatch.incident.replay import ReplayRow, rows_of
 
 
 def decimated(entries: Iterable[Entry], interval: float) -> Iterator[Entry]:
@@ -15,7 +15,7 @@ def decimated(entries: Iterable[Entry], interval: float) -> Iterator[Entry]:
     return (entry for entry in entries if decimator.wants(entry.t))
 
 
-def replay(entries: Iterable[Entry], target: str, judge: Judge) -> Iterator[Row]:
+def replay(entries: Iterable[Entry], target: str, judge: Judge) -> Iterator[ReplayRow]:
     """What *judge* says, entry by entry; the recording's own time is the only clock."""
     for entry in entries:
         yield from rows_of(entry, target, judge)

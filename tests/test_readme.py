@@ -7,12 +7,12 @@ import re
 import pytest
 import yaml
 
-from kvwatch.cli import COMMANDS
-from kvwatch.exporter.alert_definitions import DEFINITIONS
-from kvwatch.exporter.catalogue import FAMILIES
-from kvwatch.exporter.telemetry import Telemetry
+from kvwatch.alerts.definitions import DEFINITIONS
+from kvwatch.commands.cli import COMMANDS
+from kvwatch.config.settings import Settings
+from kvwatch.exporter.metrics.catalogue import FAMILIES
+from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.model import CAUSES, Cause, State
-from kvwatch.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def _verdict() -> list[Panel]:
         stat("State", "What holds the engine back now.", Query(state_number(*_LABELS)), COUNT, mappings=STATE_MAPPINGS),
         stat(
             "Preemption ratio now",
-            "Of the stints on the GPU that ended in the slow window (2 min), the share that ended in eviction. Above 10 % it pages.",
+            "Of the requests that left the running batch in the slow window (2 min), the share that was preempted. Above 10 % it pages.",
             Query(f"kvwatch_preemption_ratio{_SLOW}"),
             RATIO,
             thresholds=steps(("green", None), ("orange", 0.02), ("red", STORM_RATIO)),
@@ -81,7 +81,7 @@ def _verdict() -> list[Panel]:
         ),
         stat(
             "Recomputed work",
-            "Estimate of the share of the computed tokens that had been computed before and were thrown away by an eviction.",
+            "Estimate of the share of the computed tokens that had been computed before and were thrown away by a preemption.",
             Query(f"kvwatch_recompute_ratio{_ENGINE}"),
             RATIO,
             thresholds=steps(("green", None), ("orange", 0.05), ("red", 0.2)),
@@ -113,7 +113,8 @@ def _five_lines() -> list[Panel]:
         ),
         timeseries(
             "Preemption ratio",
-            "Share of stints on the GPU that ended in eviction, over the slow (2 min) and the fast window (30 s). Both above it page.",
+            "Share of the requests leaving the running batch that were preempted, over the slow (2 min) and the fast window (30 s). "
+            "Both above it page.",
             [Query(f"kvwatch_preemption_ratio{_ENGINE}", "{{window}}")],
             RATIO,
             width=8,
@@ -129,7 +130,7 @@ def _five_lines() -> list[Panel]:
         ),
         timeseries(
             "Inter-token latency",
-            "Quantiles of the time between two tokens of a request. It climbs with the batch, and jumps when a request is evicted.",
+            "Quantiles of the time between two tokens of a request. It climbs with the batch, and jumps when a request is preempted.",
             [Query(f"kvwatch_inter_token_latency_seconds{_ENGINE}", "{{quantile}}")],
             SECONDS,
         ),
@@ -146,7 +147,7 @@ def _cache() -> list[Panel]:
     return [
         timeseries(
             "KV cache usage",
-            "Now, and the highest of the last 30 s. Usage swings in a storm because evictions free blocks; the peak does not.",
+            "Now, and the highest of the last 30 s. Usage swings in a storm because preemptions free blocks; the peak does not.",
             [Query(f"kvwatch_kv_cache_usage_ratio{_ENGINE}", "now"), Query(f"kvwatch_kv_cache_usage_peak_ratio{_ENGINE}", "peak")],
             RATIO,
             width=8,
@@ -180,7 +181,7 @@ def _cache() -> list[Panel]:
         ),
         timeseries(
             "Preemptions",
-            "Evictions in the slow (2 min) and the fast window (30 s). vLLM counts one when the victim next emits a token.",
+            "Preemptions in the slow (2 min) and the fast window (30 s). vLLM counts one when the victim next emits a token.",
             [Query(f"kvwatch_preemptions{_ENGINE}", "{{window}}")],
             COUNT,
         ),

@@ -50,7 +50,8 @@ def _now() -> list[Panel]:
         ),
         stat(
             "Worst preemption ratio",
-            "The largest share of stints on a GPU that ended in eviction over the slow window (2 min). Above 10 % it pages.",
+            "The largest share of the requests leaving a running batch that were preempted, over the slow window (2 min). "
+            "Above 10 % it pages.",
             Query(f"max(kvwatch_preemption_ratio{_SLOW})"),
             RATIO,
             thresholds=steps(("green", None), ("orange", 0.02), ("red", STORM_RATIO)),
@@ -97,7 +98,8 @@ def _bound() -> list[Panel]:
         ),
         timeseries(
             "Preemption ratio by engine",
-            "Of the stints on the GPU that ended in the slow window (2 min), the share that ended in eviction. The line is where it pages.",
+            "Of the requests that left the running batch in the slow window (2 min), the share that was preempted. "
+            "The line is where it pages.",
             [Query(f"kvwatch_preemption_ratio{_SLOW}", _ENGINE_NAME)],
             RATIO,
             top=1,
@@ -124,7 +126,7 @@ def _bound() -> list[Panel]:
         ),
         timeseries(
             "Peak KV usage by engine",
-            "The highest KV cache usage of the last 30 s. The mean hides storms: every eviction frees blocks. The line is the watermark.",
+            "The highest KV cache usage of the last 30 s. The mean hides storms: every preemption frees blocks. The line is the watermark.",
             [Query(f"kvwatch_kv_cache_usage_peak_ratio{_FLEET}", _ENGINE_NAME)],
             RATIO,
             top=1,

@@ -11,8 +11,8 @@ from typing import Final
 from rich.text import Text
 
 from kvwatch.check.report import Report, capacity, exit_code, five_lines
-from kvwatch.classifier.finding import number, percent
 from kvwatch.model import Assessment, Change, State
+from kvwatch.text import number, percent
 
 Line = tuple[str, str]
 """A style of rich, and a line of text; both forms of text are made from the same lines."""
@@ -49,7 +49,7 @@ def render_json(report: Report) -> str:
             "scrapes": report.scrapes,
             "failures": report.failures,
             "exit_code": report.exit_code,
-            "known": asdict(report.known),
+            "known": report.known.model_dump(),
             "engines": [_engine_json(assessment) for assessment in report.assessments],
         },
         indent=2,
@@ -86,7 +86,7 @@ def _five(assessment: Assessment) -> Iterator[tuple[str, str]]:
     if (tokens := found.get("generation_tokens_per_second")) is not None:
         yield "throughput", f"{number(tokens)} tokens/s generated"
     if (ratio := found.get("preemption_ratio")) is not None:
-        yield "preemptions", f"{percent(ratio)} of the stints on the GPU ended in an eviction"
+        yield "preemptions", f"{percent(ratio)} of the requests that left the running batch were preempted"
     for label, quantiles in (
         ("TTFT", {"p50": "time_to_first_token_p50", "p95": "time_to_first_token_p95"}),
         ("ITL", {"p50": "inter_token_latency_p50", "p99": "inter_token_latency_p99"}),

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.model import Assessment, Cause, KnownConfig, Severity, State
+from kvwatch.config.policy import KnownConfig
+from kvwatch.model import Assessment, Cause, Severity, State
 
 HEALTHY: Final = 0
 BOUND: Final = 1

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from kvwatch.assess import Judge
 from kvwatch.check.report import Report
 from kvwatch.clock import Clock
+from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import ScrapeError
-from kvwatch.judge import Judge
-from kvwatch.model import Assessment, KnownConfig, ScrapeFailure
+from kvwatch.model import Assessment, ScrapeFailure
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.vllm import parse_scrape
 
@@ -47,8 +48,8 @@ def watch(how: Watch, judge: Judge, known: KnownConfig, progress: Progress) -> R
             try:
                 said = judge.scraped(parse_scrape(how.fetch(how.url), last)).assessments
                 scrapes += 1
-            except ScrapeError as fault:
-                said = judge.failed(ScrapeFailure(last, fault.reason, fault.detail)).assessments
+            except ScrapeError as error:
+                said = judge.failed(ScrapeFailure(last, error.reason, error.detail)).assessments
                 failures += 1
             progress(min(1.0, (last - began) / how.seconds), said)
             if last - began >= how.seconds or (scrapes == 0 and failures >= _GIVE_UP_AFTER):
@@ -70,4 +71,4 @@ def with_version(known: KnownConfig, url: str, fetch: Fetch) -> KnownConfig:
     except (ScrapeError, ValueError):
         return known
     version = answer.get("version") if isinstance(answer, dict) else None
-    return replace(known, vllm_version=version) if isinstance(version, str) and version[:1].isdigit() else known
+    return known.model_copy(update={"vllm_version": version}) if isinstance(version, str) and version[:1].isdigit() else known

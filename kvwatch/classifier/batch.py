@@ -20,8 +20,8 @@ def batch(snapshots: Sequence[Snapshot], most: float, *, prefill: bool) -> float
     """Sequences that got tokens at one time (or, with *prefill*, held blocks), two ways, the larger: outputs per step, and Little's law.
 
     With several API servers each counts the steps it sees, and outputs per step are too few; front ends and old versions count no
-    steps at all. Little's law has neither fault, but it is a mean over rest as well, and the wait of an evicted sequence counts as
-    decoding: where steps are counted and sequences were evicted, steps alone tell. *most* is the highest running count ever seen.
+    steps at all. Little's law has neither flaw, but it is a mean over rest as well, and the wait of a preempted sequence counts as
+    decoding: where steps are counted and sequences were preempted, steps alone tell. *most* is the highest running count ever seen.
     """
     outputs = _outputs_per_step(snapshots)
     if outputs is not None and increase(snapshots[0].preemptions, snapshots[-1].preemptions):

@@ -9,29 +9,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.classifier.capacity import pool_tokens, ranks_beside
-from kvwatch.classifier.finding import Finding, number
+from kvwatch.capacity.pool import pool_tokens, ranks_beside
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
 from kvwatch.classifier.rules import find
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
-from kvwatch.classifier.thresholds import Thresholds
-from kvwatch.model import (
-    Assessment,
-    Cause,
-    EngineConfig,
-    EngineId,
-    FailureReason,
-    KnownConfig,
-    Scrape,
-    ScrapeFailure,
-    Signals,
-    Snapshot,
-    State,
-    Verdict,
-)
+from kvwatch.config.policy import KnownConfig, Policy
+from kvwatch.model import Assessment, Cause, EngineConfig, EngineId, FailureReason, Scrape, ScrapeFailure, Signals, Snapshot, State, Verdict
+from kvwatch.text import number
 
+WARM_UP_SECONDS: Final = 8.0
+"""An engine is `warming_up` for so long after its first scrape: two polls at the default interval."""
 _CAUSE_OF_FAILURE: Final = {
     FailureReason.NO_VLLM_METRICS: Cause.NO_VLLM_METRICS,
     FailureReason.NOT_METRICS: Cause.NO_VLLM_METRICS,
@@ -47,7 +37,7 @@ _FAR_MORE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EngineContext:
     """What is known beside an engine's own numbers."""
 
     capacity_tokens: int | None
@@ -61,23 +51,21 @@ class Surroundings:
 class EngineClassifier:
     """One engine: its history, its throughput curve and its confirmed verdict."""
 
-    def __init__(self, engine: EngineId, thresholds: Thresholds, interval: float) -> None:
+    def __init__(self, engine: EngineId, policy: Policy, interval: float) -> None:
         self._engine = engine
-        self._thresholds = thresholds
+        self._policy = policy
         self._interval = interval
-        self._history = History(
-            thresholds.slow_window, fine=max(thresholds.fast_window, 2 * interval) + interval, max_gap=max(4 * interval, 20.0)
-        )
+        self._history = History(policy.window.slow, fine=max(policy.window.fast, 2 * interval) + interval, max_gap=max(4 * interval, 20.0))
         self._curve = ThroughputCurve()
         self._hysteresis = Hysteresis(interval)
         self._transitions = 0
         self._state_seconds = dict.fromkeys(State, 0.0)
-        self._told_at: float | None = None
+        self._confirmed_at: float | None = None
         self._http_when_alive: float | None = None
         self._config = EngineConfig()
         self.seen_at = 0.0
 
-    def observe(self, snapshot: Snapshot, surroundings: Surroundings, *, restarted: bool) -> Assessment:
+    def observe(self, snapshot: Snapshot, context: EngineContext, *, restarted: bool) -> Assessment:
         """Judge the engine after one more snapshot of it."""
         self.seen_at = snapshot.at
         self._config = snapshot.config
@@ -86,35 +74,37 @@ class EngineClassifier:
             self._curve.note(before, snapshot)
         elif restarted or snapshot.at in self._history.restarts:
             self._curve = ThroughputCurve()
-        clients_left = self._clients_left(snapshot, surroundings.http_requests)  # looked at every time: it remembers
+        clients_left = self._clients_left(snapshot, context.http_requests)  # looked at every time: it remembers
         if snapshot.asleep:
-            return self.tell(Finding(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at)
-        if self._history.seconds_seen < self._thresholds.warm_up_seconds:
+            return self.confirm(
+                Candidate(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at
+            )
+        if self._history.seconds_seen < WARM_UP_SECONDS:
             seen = number(self._history.seconds_seen)
             evidence = f"seen for {seen} s since kvwatch or the engine started; one scrape is no evidence"
-            return self.tell(Finding(State.UNKNOWN, Cause.WARMING_UP, (evidence,)), snapshot.at)
+            return self.confirm(Candidate(State.UNKNOWN, Cause.WARMING_UP, (evidence,)), snapshot.at)
         signals = derive(
             self._history,
-            self._thresholds,
+            self._policy,
             interval=self._interval,
-            capacity_tokens=surroundings.capacity_tokens,
-            known=surroundings.known,
+            capacity_tokens=context.capacity_tokens,
+            known=context.known,
             curve=self._curve,
             clients_left=clients_left,
-            process_cpu_ratio=surroundings.cpu,
-            gpu_utilization=surroundings.gpu,
+            process_cpu_ratio=context.cpu,
+            gpu_utilization=context.gpu,
         )
         if self._counters_alternate(snapshot.at):
             evidence = "counters go back every few scrapes: several processes answer in turn under one address"
-            return self.tell(Finding(State.UNKNOWN, Cause.AMBIGUOUS, (evidence,)), snapshot.at)
-        return self.tell(find(signals, self._thresholds), snapshot.at, signals)
+            return self.confirm(Candidate(State.UNKNOWN, Cause.AMBIGUOUS, (evidence,)), snapshot.at)
+        return self.confirm(find(signals, self._policy), snapshot.at, signals)
 
-    def tell(self, finding: Finding, at: float, signals: Signals | None = None) -> Assessment:
+    def confirm(self, finding: Candidate, at: float, signals: Signals | None = None) -> Assessment:
         """Put *finding* through the hysteresis and account for the time since the last word."""
         before = self._hysteresis.confirmed
-        if before is not None and self._told_at is not None:
-            self._state_seconds[before.state] += at - self._told_at
-        self._told_at = at
+        if before is not None and self._confirmed_at is not None:
+            self._state_seconds[before.state] += at - self._confirmed_at
+        self._confirmed_at = at
         said = self._hysteresis.settle(finding, at)
         self._transitions += before is not None and said.state is not before.state
         verdict = Verdict(self._engine, said.state, said.cause, said.evidence, self._hysteresis.since)
@@ -134,14 +124,14 @@ class EngineClassifier:
 
     def _counters_alternate(self, at: float) -> bool:
         restarts = self._history.restarts
-        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < self._thresholds.slow_window
+        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < self._policy.window.slow
 
 
 class TargetClassifier:
     """All engines behind one target. *interval* is the time between polls in seconds, *known* what the operator knows."""
 
-    def __init__(self, thresholds: Thresholds, known: KnownConfig = KnownConfig(), *, interval: float = 5.0) -> None:  # noqa: B008 - frozen
-        self._thresholds = thresholds
+    def __init__(self, policy: Policy, known: KnownConfig = KnownConfig(), *, interval: float = 5.0) -> None:  # noqa: B008 - frozen
+        self._policy = policy
         self._known = known
         self._interval = interval
         self._engines: dict[EngineId, EngineClassifier] = {}
@@ -166,23 +156,23 @@ class TargetClassifier:
         if self._failing_since is None:
             self._failing_since = failure.at
         cause = _CAUSE_OF_FAILURE.get(failure.reason, Cause.UNREACHABLE)
-        finding = Finding(State.UNKNOWN, cause, (f"{failure.reason}: {failure.detail}",))
+        finding = Candidate(State.UNKNOWN, cause, (f"{failure.reason}: {failure.detail}",))
         if self._engines:
-            return tuple(classifier.tell(finding, failure.at) for _, classifier in sorted(self._engines.items()))
+            return tuple(classifier.confirm(finding, failure.at) for _, classifier in sorted(self._engines.items()))
         return (Assessment(Verdict(None, State.UNKNOWN, cause, finding.evidence, self._failing_since), None),)
 
     def _observe(self, snapshot: Snapshot, scrape: Scrape, *, restarted: bool, cpu: float | None) -> Assessment:
         classifier = self._engines.get(snapshot.engine)
         if classifier is None:
-            classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._thresholds, self._interval)
-        surroundings = Surroundings(
+            classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._policy, self._interval)
+        context = EngineContext(
             capacity_tokens=pool_tokens(snapshot.config, ranks_beside(snapshot.engine, scrape), self._known),
             known=self._known,
             cpu=cpu,
             gpu=scrape.gpu_utilization,
             http_requests=scrape.http_requests if len(scrape.snapshots) == 1 else None,
         )
-        return classifier.observe(snapshot, surroundings, restarted=restarted)
+        return classifier.observe(snapshot, context, restarted=restarted)
 
     def _missing(self, scrape: Scrape) -> list[Assessment]:
         """Engines that were there and are not in this scrape; forgotten after a while."""
@@ -190,8 +180,8 @@ class TargetClassifier:
         gone = {engine: classifier for engine, classifier in self._engines.items() if engine not in present}
         for engine in [engine for engine, classifier in gone.items() if scrape.at - classifier.seen_at > _FORGET_SECONDS]:
             del self._engines[engine], gone[engine]
-        finding = Finding(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
-        return [classifier.tell(finding, scrape.at) for classifier in gone.values()]
+        finding = Candidate(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
+        return [classifier.confirm(finding, scrape.at) for classifier in gone.values()]
 
     def _process_restarted(self, scrape: Scrape) -> bool:
         before, now = self._process_start, scrape.process_start_time
@@ -205,7 +195,7 @@ class TargetClassifier:
         if restarted or (self._cpu and scrape.process_cpu_seconds < self._cpu[-1][1]):
             self._cpu.clear()
         self._cpu.append((scrape.at, scrape.process_cpu_seconds))
-        window = self._thresholds.fast_window - self._interval / 2
+        window = self._policy.window.fast - self._interval / 2
         while len(self._cpu) > 1 and scrape.at - self._cpu[1][0] >= window:
             self._cpu.popleft()
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]

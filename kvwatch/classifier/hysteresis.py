@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.model import Cause, State
 
 ONSET_SECONDS: Final = 4.0
@@ -24,12 +24,12 @@ class Hysteresis:
 
     def __init__(self, interval: float) -> None:
         self._onset = ONSET_SECONDS if interval < 2 * ONSET_SECONDS else 0.0
-        self.confirmed: Finding | None = None
+        self.confirmed: Candidate | None = None
         self.since: float = 0.0
         self._rival: tuple[State, Cause] | None = None
         self._rival_since: float = 0.0
 
-    def settle(self, finding: Finding, at: float) -> Finding:
+    def settle(self, finding: Candidate, at: float) -> Candidate:
         """Take what the rules found at *at* seconds; returns what is to be said."""
         if self.confirmed is None or finding.state is not self.confirmed.state:
             changed = self._is_due(finding, at)
@@ -42,7 +42,7 @@ class Hysteresis:
         assert self.confirmed is not None  # noqa: S101 - `_is_due` is true while nothing is confirmed
         return self.confirmed
 
-    def _is_due(self, finding: Finding, at: float) -> bool:
+    def _is_due(self, finding: Candidate, at: float) -> bool:
         now = self.confirmed
         if now is None or State.UNKNOWN in (now.state, finding.state) or finding.cause is Cause.STALLED:
             return True
@@ -52,6 +52,6 @@ class Hysteresis:
             self._rival, self._rival_since = rival, at
         healthy_both = now.state is finding.state is State.HEALTHY
         if healthy_both or (now.state is State.HEALTHY and finding.cause is Cause.PREEMPTING):
-            return True  # several evictions are sustained evidence by themselves, and may page
+            return True  # several preemptions are sustained evidence by themselves, and may page
         wait = self._onset if now.state is State.HEALTHY or finding.cause is Cause.IDLE else RECOVERY_SECONDS
         return at - self._rival_since >= wait

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kvwatch.capacity.pool import demand, safe_sequences, seconds_to_full
 from kvwatch.classifier.batch import batch, largest, tokens_per_step
-from kvwatch.classifier.capacity import demand, safe_sequences, seconds_to_full
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
-from kvwatch.classifier.thresholds import Thresholds
 from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
-from kvwatch.model import GaugeStats, KnownConfig, Saturation, Signals, Snapshot, Window
+from kvwatch.config.policy import KnownConfig, Policy
+from kvwatch.model import GaugeStats, Saturation, Signals, Snapshot, Window
 
+RECENT_SECONDS: Final = 15.0
+"""The window that decides the state: three polls at the default interval."""
 _LONGEST_FORECAST: Final = 3600.0
 """Seconds; a cache that fills more slowly does not fill."""
 _CEILING_TOLERANCE: Final = 0.02
@@ -24,7 +26,7 @@ _FILL_SECONDS: Final = 10.0
 
 def derive(
     history: History,
-    thresholds: Thresholds,
+    policy: Policy,
     *,
     interval: float,
     capacity_tokens: int | None,
@@ -36,8 +38,8 @@ def derive(
 ) -> Signals:
     """The signals of one engine from its *history* (at least two snapshots), polled about every *interval* seconds."""
     slack = interval / 2
-    recent = history.within(max(thresholds.recent_window, interval), slack)
-    fast = history.within(max(thresholds.fast_window, 2 * interval), slack)
+    recent = history.within(max(RECENT_SECONDS, interval), slack)
+    fast = history.within(max(policy.window.fast, 2 * interval), slack)
     slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = _sequence_share(fast)
@@ -193,7 +195,7 @@ def _prefill_share(window: Window) -> float | None:
 
 
 def _recompute_ratio(window: Window, sequence_share: float | None, capacity_tokens: int | None) -> float | None:
-    """Estimate of the share of computed tokens that were computed before: each eviction throws away about one sequence's KV.
+    """Estimate of the share of computed tokens that were computed before: each preemption throws away about one sequence's KV.
 
     vLLM counts no recomputed tokens. Prefix caching gives part of them back, so this is an upper estimate.
     """

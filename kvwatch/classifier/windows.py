@@ -54,10 +54,10 @@ def increase(first: float | None, last: float | None) -> float | None:
 
 
 def preemption_ratio(preemptions: float | None, finished: float | None, running: GaugeStats | None) -> float | None:
-    """Share of the stints on the GPU that ended in eviction, 0..1; ``None`` while it cannot be known.
+    """Share of the requests leaving the running batch that were preempted, 0..1; ``None`` while it cannot be known.
 
-    ``preemptions / max(preemptions + finished, mean running)``: while fewer stints have ended than sequences are
-    running, the running ones count instead, so that two evictions among a hundred long answers read 2 %, not 100 %.
+    ``preemptions / max(preemptions + finished, mean running)``: while fewer requests have left than are
+    running, the running ones count instead, so that two preemptions among a hundred long answers read 2 %, not 100 %.
     """
     if preemptions is None or finished is None:
         return None

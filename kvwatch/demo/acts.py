@@ -48,7 +48,7 @@ def _follow_advice(simulation: Simulation, advised: int | None) -> None:
 
 _CALM: Final = Act(
     "A quiet morning",
-    "One request a second. Nothing waits, nothing is evicted.",
+    "One request a second. Nothing waits, nothing is preempted.",
     60.0,
     lambda simulation, _: simulation.set_load(OpenLoop(1.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK}),
@@ -62,7 +62,7 @@ _FULL: Final = Act(
 )
 _STORM: Final = Act(
     "The campaign",
-    "Sixty clients at once and 64 slots. The cache runs out, running requests are evicted and computed again: a preemption storm.",
+    "Sixty clients at once and 64 slots. The cache runs out, running requests are preempted and computed again: a preemption storm.",
     140.0,
     lambda simulation, _: simulation.set_load(ClosedLoop(60, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.PREEMPTING}),
@@ -90,7 +90,7 @@ _FEW_SLOTS: Final = Act(
 )
 _LONG_PROMPTS: Final = Act(
     "Long prompts",
-    "Eight clients with prompts of 6 000 tokens. Nothing is evicted, the cache looks half empty, and the next prompt does not fit.",
+    "Eight clients with prompts of 6 000 tokens. Nothing is preempted, the cache looks half empty, and the next prompt does not fit.",
     120.0,
     lambda simulation, _: simulation.set_load(ClosedLoop(8, _REPORT, Uniform(40, 80))),
     frozenset({Cause.ADMISSION}),

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from kvwatch.demo.stage import Moment
+from kvwatch.demo.stage import Frame
 from kvwatch.model import Assessment, Severity, State, TargetView
 
 STYLES: Final = {State.HEALTHY: "bold green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "bold yellow", State.UNKNOWN: "dim"}
@@ -24,7 +24,7 @@ _WATERMARK: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScreenLine:
     """Something to tell: the beginning of an act, or what kvwatch said in it, which stands below it with an indent."""
 
     text: str
@@ -40,42 +40,42 @@ class Script:
         self._state: tuple[str, str] | None = None
         self._firing: frozenset[str] = frozenset()
 
-    def news(self, moment: Moment) -> list[Line]:
+    def news(self, moment: Frame) -> list[ScreenLine]:
         """The lines this moment adds, oldest first."""
         lines = []
         if moment.act.title != self._act:
             self._act = moment.act.title
-            lines.append(Line(f"{moment.act.title}: {moment.act.text}", "bold", indent=0))
+            lines.append(ScreenLine(f"{moment.act.title}: {moment.act.text}", "bold", indent=0))
         assessment = moment.view.assessments[0] if moment.view.assessments else None
         if assessment is not None:
             lines += self._of_state(assessment)
             lines += self._of_alerts(assessment)
         return lines
 
-    def _of_state(self, assessment: Assessment) -> list[Line]:
+    def _of_state(self, assessment: Assessment) -> list[ScreenLine]:
         verdict = assessment.verdict
         state = (str(verdict.state), str(verdict.cause))
         if state == self._state:
             return []
         self._state = state
-        lines = [Line(f"{verdict.state} / {verdict.cause}: {'; '.join(verdict.evidence)}", STYLES[verdict.state])]
+        lines = [ScreenLine(f"{verdict.state} / {verdict.cause}: {'; '.join(verdict.evidence)}", STYLES[verdict.state])]
         if assessment.advice and verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND):
             first = assessment.advice[0]
             change = f" {first.current or ''} → {first.proposed}".replace("  ", " ") if first.proposed else ""
-            lines.append(Line(f"advice: {first.lever}{change}. {first.reason}", "cyan"))
+            lines.append(ScreenLine(f"advice: {first.lever}{change}. {first.reason}", "cyan"))
         return lines
 
-    def _of_alerts(self, assessment: Assessment) -> list[Line]:
+    def _of_alerts(self, assessment: Assessment) -> list[ScreenLine]:
         firing = {alert.name: alert for alert in assessment.alerts}
         lines = [
-            Line(
+            ScreenLine(
                 f"{'PAGE (P1)' if alert.severity is Severity.CRITICAL else 'warning'}: {name}. {alert.summary}",
                 "bold white on red" if alert.severity is Severity.CRITICAL else "magenta",
             )
             for name, alert in firing.items()
             if name not in self._firing
         ]
-        lines += [Line(f"resolved: {name}", "green") for name in sorted(self._firing - firing.keys())]
+        lines += [ScreenLine(f"resolved: {name}", "green") for name in sorted(self._firing - firing.keys())]
         self._firing = frozenset(firing)
         return lines
 
@@ -85,9 +85,9 @@ class Screen:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._lines: deque[Line] = deque(maxlen=_REMEMBERED)
+        self._lines: deque[ScreenLine] = deque(maxlen=_REMEMBERED)
 
-    def picture(self, moment: Moment, news: list[Line]) -> RenderableType:
+    def picture(self, moment: Frame, news: list[ScreenLine]) -> RenderableType:
         """What to draw now."""
         self._lines.extend(news)
         progress = Text.assemble("this act ", *_bar(moment.progress, "cyan"), style="dim")
@@ -98,7 +98,7 @@ class Screen:
 class _Latest:
     """As many of the latest lines as the terminal has room for: what does not fit at its foot would be cut off, and that is the news."""
 
-    def __init__(self, lines: tuple[Line, ...]) -> None:
+    def __init__(self, lines: tuple[ScreenLine, ...]) -> None:
         self._lines = lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -129,7 +129,7 @@ def numbers(view: TargetView) -> RenderableType:
         Text.assemble("KV cache ", *_bar(usage, "red" if usage > _WATERMARK else "blue"), f" {usage:.0%}"),
         Text(
             f"running {signals.running or 0:.0f}   waiting {signals.waiting or 0:.0f}   "
-            f"evicted {'-' if ratio is None else f'{ratio:.0%}'}   {signals.generation_tokens_per_second or 0:.0f} tokens/s"
+            f"preempted {'-' if ratio is None else f'{ratio:.0%}'}   {signals.generation_tokens_per_second or 0:.0f} tokens/s"
         ),
     )
 
@@ -140,7 +140,7 @@ def _bar(share: float, style: str) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("█" * filled, style), ("░" * (_BAR - filled), "dim")
 
 
-def tell(console: Console, lines: list[Line]) -> None:
+def tell(console: Console, lines: list[ScreenLine]) -> None:
     """Plain lines, for a pipe or a log."""
     for line in lines:
         console.print(Text(" " * line.indent + line.text, style=line.style), soft_wrap=True)

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Final, Self
 
 from kvwatch.clock import Clock
+from kvwatch.config.settings import PollSettings, Settings, TargetSettings, WebSettings
+from kvwatch.daemon.watch import Daemon
 from kvwatch.demo.acts import SERVER, Act
 from kvwatch.demo.clock import FasterClock
 from kvwatch.errors import ConfigError
 from kvwatch.model import Scrape, TargetView, recommended_max_num_seqs
 from kvwatch.poller.fetch import fetch
 from kvwatch.poller.vllm import parse_scrape
-from kvwatch.settings import PollSettings, Settings, TargetSettings, WebSettings
 from kvwatch.simulator.server import SimulatorServer
 from kvwatch.simulator.simulation import Simulation
-from kvwatch.watch import Daemon
 
 POLL_SECONDS: Final = 5.0
 """Virtual, as the daemon's default is."""
@@ -28,7 +28,7 @@ _MAX_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Frame:
     """What an audience sees: which act, how much of it is over (0..1), and the last word of kvwatch."""
 
     act: Act
@@ -74,7 +74,7 @@ class Stage:
         """The status page."""
         return self.daemon.url
 
-    def play(self, acts: Sequence[Act]) -> Iterator[Moment]:
+    def play(self, acts: Sequence[Act]) -> Iterator[Frame]:
         """The acts one after the other; yields as often as it is asked, and the caller waits between two moments."""
         for act in acts:
             self.server.change(partial(self._begin, act))
@@ -86,11 +86,11 @@ class Stage:
     def _begin(self, act: Act, simulation: Simulation) -> None:
         act.begin(simulation, self._advised)
 
-    def _moment(self, act: Act, progress: float) -> Moment:
+    def _moment(self, act: Act, progress: float) -> Frame:
         view = self.daemon.views()[0]
         for assessment in view.assessments:
             self._advised = recommended_max_num_seqs(assessment.advice) or self._advised
-        return Moment(act, progress, view)
+        return Frame(act, progress, view)
 
     def _read(self, target: TargetSettings) -> Scrape:
         body = fetch(target.url, deadline=_DEADLINE, max_bytes=_MAX_BYTES, clock=self._real)

@@ -102,8 +102,8 @@ class Prometheus:
             response = requests.post(
                 self._api, data={"query": query, "time": f"{at:.3f}"}, timeout=(_CONNECT_SECONDS, _READ_SECONDS), allow_redirects=False
             )
-        except requests.RequestException as fault:
-            raise PrometheusError(f"{self._shown}: {_reason(fault)}") from fault
+        except requests.RequestException as error:
+            raise PrometheusError(f"{self._shown}: {_reason(error)}") from error
         try:
             answer = response.json()
             if answer["status"] == "success":
@@ -145,11 +145,11 @@ def _milliseconds(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
-def _reason(fault: requests.RequestException) -> str:
+def _reason(error: requests.RequestException) -> str:
     """Why, in one line and without the URL, which may hold credentials."""
-    cause: BaseException | None = fault
+    cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
-    return "it did not answer in time" if isinstance(fault, requests.Timeout) else f"it cannot be asked ({type(fault).__name__})"
+    return "it did not answer in time" if isinstance(error, requests.Timeout) else f"it cannot be asked ({type(error).__name__})"

@@ -56,8 +56,8 @@ class Reader:
             self._raw = path.open("rb")
             self.size = path.stat().st_size
             self._file = _open(path, self._raw)
-        except OSError as fault:
-            raise RecordingError(f"{path}: {fault.strerror or fault}") from fault
+        except OSError as error:
+            raise RecordingError(f"{path}: {error.strerror or error}") from error
         try:
             self.header = self._read_header()
         except RecordingError:
@@ -88,9 +88,9 @@ class Reader:
             try:
                 entry = _entry(line)
                 if last is not None and entry.t < last:
-                    raise ValueError(f"time goes back from {last} to {entry.t}")  # noqa: TRY301 - reported like the other faults of a line
-            except ValueError as fault:
-                self._complain(f"{self._path}:{number}: {fault}, skipped")
+                    raise ValueError(f"time goes back from {last} to {entry.t}")  # noqa: TRY301 - reported like the other errors of a line
+            except ValueError as error:
+                self._complain(f"{self._path}:{number}: {error}, skipped")
                 continue
             last = entry.t
             yield entry
@@ -99,8 +99,8 @@ class Reader:
         try:
             for line in self._file:  # noqa: UP028 - `yield from` would close the file together with a generator that was not finished
                 yield line
-        except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError) as fault:
-            raise RecordingError(f"{self._path}: cut short or damaged: {fault}") from fault
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:
+            raise RecordingError(f"{self._path}: cut short or damaged: {error}") from error
 
     def _read_header(self) -> dict[str, Any]:
         line = next(self._lines(), "")
@@ -118,8 +118,8 @@ class Reader:
 def _entry(line: str) -> Entry:
     try:
         found = json.loads(line)
-    except (ValueError, RecursionError) as fault:
-        raise ValueError(f"not JSON ({fault})") from fault
+    except (ValueError, RecursionError) as invalid:
+        raise ValueError(f"not JSON ({invalid})") from invalid
     t = found.get("t") if isinstance(found, dict) else None
     if isinstance(t, bool) or not isinstance(t, int | float) or not abs(t) < _END_OF_TIME:
         raise ValueError('no scrape: "t" (unix seconds) is missing')
@@ -143,10 +143,10 @@ class Writer:
         try:
             self._raw = path.open("xb")
             self._file = _open(path, self._raw)
-        except FileExistsError as fault:
-            raise RecordingError(f"{path}: exists already; kvwatch does not overwrite a recording") from fault
-        except OSError as fault:
-            raise RecordingError(f"{path}: {fault.strerror or fault}") from fault
+        except FileExistsError as error:
+            raise RecordingError(f"{path}: exists already; kvwatch does not overwrite a recording") from error
+        except OSError as error:
+            raise RecordingError(f"{path}: {error.strerror or error}") from error
         self._write({"kvwatch_recording": VERSION, "target": target})
 
     def __enter__(self) -> Self:
@@ -156,9 +156,9 @@ class Writer:
         try:
             with self._raw:
                 self._file.close()
-        except OSError as fault:
+        except OSError as error:
             if kind is None:
-                raise self._unwritable(fault) from fault
+                raise self._unwritable(error) from error
 
     def body(self, t: float, body: str) -> None:
         """Write a successful scrape made at *t* (unix seconds)."""
@@ -172,11 +172,11 @@ class Writer:
         try:
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
             self._file.flush()
-        except OSError as fault:
-            raise self._unwritable(fault) from fault
+        except OSError as error:
+            raise self._unwritable(error) from error
 
-    def _unwritable(self, fault: OSError) -> RecordingError:
-        return RecordingError(f"{self._path}: {fault.strerror or fault}")
+    def _unwritable(self, error: OSError) -> RecordingError:
+        return RecordingError(f"{self._path}: {error.strerror or error}")
 
 
 class Decimator:

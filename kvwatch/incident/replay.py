@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kvwatch.assess import Judge, Judgement
 from kvwatch.errors import ScrapeError
 from kvwatch.incident.recording import Entry
-from kvwatch.judge import Judge, Judgement
 from kvwatch.model import Alert, Assessment, FailureReason, ScrapeFailure
 from kvwatch.poller.vllm import parse_scrape
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReplayRow:
     """What kvwatch said of one engine at one recorded scrape."""
 
     t: float
@@ -42,11 +42,11 @@ class Row:
         }
 
 
-def rows_of(entry: Entry, target: str, judge: Judge) -> Iterator[Row]:
+def rows_of(entry: Entry, target: str, judge: Judge) -> Iterator[ReplayRow]:
     """What *judge* says after one more recorded scrape."""
     judgement = _judge(entry, judge)
     for assessment in judgement.assessments:
-        yield Row(entry.t, target, assessment, judgement.alerts)
+        yield ReplayRow(entry.t, target, assessment, judgement.alerts)
 
 
 def _judge(entry: Entry, judge: Judge) -> Judgement:
@@ -54,8 +54,8 @@ def _judge(entry: Entry, judge: Judge) -> Judgement:
         return judge.failed(_failure(entry))
     try:
         return judge.scraped(parse_scrape(entry.body, entry.t))
-    except ScrapeError as fault:
-        return judge.failed(ScrapeFailure(entry.t, fault.reason, fault.detail))
+    except ScrapeError as error:
+        return judge.failed(ScrapeFailure(entry.t, error.reason, error.detail))
 
 
 def _failure(entry: Entry) -> ScrapeFailure:

@@ -1,4 +1,4 @@
-"""A replay as a table for people: one line per stretch of time in which the verdict stood still."""
+"""A replay as a table for people: one line per span of time in which the verdict stood still."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvwatch.incident.replay import Row
+from kvwatch.incident.replay import ReplayRow
 from kvwatch.model import Cause, EngineId, State
 
 _CALM: Final = {Cause.OK, Cause.IDLE}
 _BRIEF_SECONDS: Final = 30.0
 _NARROW: Final = 80
-"""Columns of a terminal in which the evidence has no column of its own but stands below its stretch."""
+"""Columns of a terminal in which the evidence has no column of its own but stands below its span."""
 _STYLES: Final = {State.HEALTHY: "green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "yellow", State.UNKNOWN: "dim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StateSpan:
     """A run of rows of one engine with one verdict and the same alerts; times are seconds since the first row of all."""
 
     target: str
@@ -37,10 +37,10 @@ class Stretch:
     alerts: tuple[str, ...]
 
 
-def stretches(rows: Iterable[Row]) -> list[Stretch]:
-    """The stretches of *rows*, engine by engine, in order of time. Of the rows themselves none is kept: a recording may be long."""
+def spans(rows: Iterable[ReplayRow]) -> list[StateSpan]:
+    """The spans of *rows*, engine by engine, in order of time. Of the rows themselves none is kept: a recording may be long."""
     origin: float | None = None
-    told: dict[tuple[str, EngineId | None], list[Stretch]] = {}
+    told: dict[tuple[str, EngineId | None], list[StateSpan]] = {}
     for row in rows:
         origin = row.t if origin is None else origin
         now = _stretch(row, row.t - origin)
@@ -50,11 +50,11 @@ def stretches(rows: Iterable[Row]) -> list[Stretch]:
         else:
             own.append(now)
             _join_brief(own)
-    return [stretch for _, own in sorted(told.items(), key=lambda item: item[0][0]) for stretch in own]
+    return [span for _, own in sorted(told.items(), key=lambda item: item[0][0]) for span in own]
 
 
-def _join_brief(own: list[Stretch]) -> None:
-    """Make one stretch of the last three where few requests come and go: work, a moment without any, work."""
+def _join_brief(own: list[StateSpan]) -> None:
+    """Make one span of the last three where few requests come and go: work, a moment without any, work."""
     if len(own) < 3:  # noqa: PLR2004 - three
         return
     before, between, now = own[-3:]
@@ -62,14 +62,14 @@ def _join_brief(own: list[Stretch]) -> None:
         own[-3:] = [replace(now, start=before.start, peak_ratio=_higher(before.peak_ratio, now.peak_ratio))]
 
 
-def _stretch(row: Row, at: float) -> Stretch:
+def _stretch(row: ReplayRow, at: float) -> StateSpan:
     verdict, signals = row.assessment.verdict, row.assessment.signals
     ratio = signals.slow.preemption_ratio if signals is not None else None
     alerts = tuple(alert.name for alert in (*row.assessment.alerts, *row.target_alerts))
-    return Stretch(row.target, verdict.engine, at, at, verdict.state, verdict.cause, verdict.evidence, ratio, alerts)
+    return StateSpan(row.target, verdict.engine, at, at, verdict.state, verdict.cause, verdict.evidence, ratio, alerts)
 
 
-def _continues(before: Stretch, now: Stretch) -> bool:
+def _continues(before: StateSpan, now: StateSpan) -> bool:
     return (before.state, before.cause, before.alerts) == (now.state, now.cause, now.alerts)
 
 
@@ -77,47 +77,47 @@ def _higher(one: float | None, other: float | None) -> float | None:
     return max((ratio for ratio in (one, other) if ratio is not None), default=None)
 
 
-def render(rows: Iterable[Row], console: Console) -> None:
+def render(rows: Iterable[ReplayRow], console: Console) -> None:
     """Print a table for each target."""
     draw = _list if console.width < _NARROW else _table
-    for target, own in groupby(stretches(rows), key=lambda stretch: stretch.target):
+    for target, own in groupby(spans(rows), key=lambda span: span.target):
         console.print(draw(target, own))
 
 
-def _table(target: str, own: Iterable[Stretch]) -> Table:
+def _table(target: str, own: Iterable[StateSpan]) -> Table:
     table = Table(title=Text(target), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading, justify in (("from", "right"), ("to", "right"), ("engine", "left"), ("state", "left"), ("ratio", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("evidence, alerts", ratio=1, overflow="fold")
-    for stretch in own:
-        table.add_row(_clock(stretch.start), _clock(stretch.end), _engine(stretch), _verdict(stretch), _ratio(stretch), _evidence(stretch))
+    for span in own:
+        table.add_row(_clock(span.start), _clock(span.end), _engine(span), _verdict(span), _ratio(span), _evidence(span))
     return table
 
 
-def _list(target: str, own: Iterable[Stretch]) -> Group:
+def _list(target: str, own: Iterable[StateSpan]) -> Group:
     """The same for a narrow terminal."""
     parts: list[RenderableType] = [Text(target)]
-    for stretch in own:
-        when = f"{_clock(stretch.start)} to {_clock(stretch.end)}  engine {_engine(stretch)}  "
-        parts.append(Text.assemble(when, _verdict(stretch), f"  {_ratio(stretch)}"))
-        parts.append(Padding(_evidence(stretch), (0, 0, 0, 2)))
+    for span in own:
+        when = f"{_clock(span.start)} to {_clock(span.end)}  engine {_engine(span)}  "
+        parts.append(Text.assemble(when, _verdict(span), f"  {_ratio(span)}"))
+        parts.append(Padding(_evidence(span), (0, 0, 0, 2)))
     return Group(*parts)
 
 
-def _engine(stretch: Stretch) -> str:
-    return stretch.engine.engine if stretch.engine else "-"
+def _engine(span: StateSpan) -> str:
+    return span.engine.engine if span.engine else "-"
 
 
-def _verdict(stretch: Stretch) -> Text:
-    return Text.assemble((stretch.state, _STYLES[stretch.state]), f" {stretch.cause}")
+def _verdict(span: StateSpan) -> Text:
+    return Text.assemble((span.state, _STYLES[span.state]), f" {span.cause}")
 
 
-def _ratio(stretch: Stretch) -> str:
-    return "-" if stretch.peak_ratio is None else f"{stretch.peak_ratio:.0%}"
+def _ratio(span: StateSpan) -> str:
+    return "-" if span.peak_ratio is None else f"{span.peak_ratio:.0%}"
 
 
-def _evidence(stretch: Stretch) -> Text:
-    return Text("; ").join([*map(Text, stretch.evidence), *(Text(name, style="bold") for name in stretch.alerts)])
+def _evidence(span: StateSpan) -> Text:
+    return Text("; ").join([*map(Text, span.evidence), *(Text(name, style="bold") for name in span.alerts)])
 
 
 def _clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kvwatch.model.scrape import EngineConfig, Histogram, Scrape, ScrapeFailure, Snapshot
 from kvwatch.model.signals import GaugeStats, Quantiles, Saturation, Signals, Window
-from kvwatch.model.verdict import Alert, Assessment, Change, KnownConfig, TargetView, Verdict, recommended_max_num_seqs
+from kvwatch.model.verdict import Alert, Assessment, Change, TargetView, Verdict, recommended_max_num_seqs
 from kvwatch.model.vocabulary import CAUSES, Cause, EngineId, FailureReason, Severity, State
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "FailureReason",
     "GaugeStats",
     "Histogram",
-    "KnownConfig",
     "Quantiles",
     "Saturation",
     "Scrape",

@@ -11,17 +11,6 @@ from kvwatch.model.vocabulary import Cause, EngineId, Severity, State
 
 
 @dataclass(frozen=True, slots=True)
-class KnownConfig:
-    """What the operator knows and ``/metrics`` does not say; ``None`` where nobody said."""
-
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    kv_cache_tokens: int | None = None
-    vllm_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer about one engine: state, cause, the numbers that decided, and since when."""
 

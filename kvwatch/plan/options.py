@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kvwatch.classifier.architecture import KvLayout, kv_layout
-from kvwatch.classifier.capacity import memory_for_kv, safe_sequences, sequences
+from kvwatch.capacity.architecture import KvLayout, kv_layout
+from kvwatch.capacity.pool import memory_for_kv, safe_sequences, sequences
 
 ACTIVATIONS: Final = 2 * 2**30
 """Bytes of a GPU that activations and CUDA graphs take, about (playbook)."""

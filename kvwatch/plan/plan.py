@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvwatch.classifier.architecture import kv_layout
+from kvwatch.capacity.architecture import kv_layout
 from kvwatch.plan.options import Option, Pool, Serving, hold, pool_what_ifs, serve, serving_what_ifs
 
 

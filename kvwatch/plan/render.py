@@ -11,10 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kvwatch.classifier.finding import number
 from kvwatch.plan.options import Option
 from kvwatch.plan.plan import Plan
 from kvwatch.plan.sizes import format_size
+from kvwatch.text import number
 
 _Cell = Callable[[Option], str | None]
 

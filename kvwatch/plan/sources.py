@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kvwatch.classifier.capacity import pool_tokens, ranks_beside
-from kvwatch.classifier.layers import text_config, whole
-from kvwatch.classifier.startup_log import StartupLog, read_startup_log
+from kvwatch.capacity.layers import text_config, whole
+from kvwatch.capacity.pool import pool_tokens, ranks_beside
+from kvwatch.capacity.startup_log import StartupLog, read_startup_log
+from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import ScrapeError, UsageError
-from kvwatch.model import KnownConfig, Snapshot
+from kvwatch.model import Snapshot
 from kvwatch.plan.options import Pool
 from kvwatch.poller.vllm import parse_scrape
 

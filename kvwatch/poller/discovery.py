@@ -21,15 +21,9 @@ from urllib.parse import SplitResult, urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from kvwatch.settings import DiscoverySettings, TargetSettings
-from kvwatch.values import one_line
-
-Lookup = Callable[[str], Sequence[str]]
-"""Name -> its addresses now (none is an answer). Raises `LookupFailed` where nobody can say."""
-
-
-class LookupFailed(Exception):  # noqa: N818 - it says what happened; it never leaves this module's callers
-    """A name could not be resolved; the text is the reason."""
+from kvwatch.config.settings import DiscoverySettings, TargetSettings
+from kvwatch.poller.lookup import Lookup, LookupFailed
+from kvwatch.text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class Discovered:
     """One look around: every concrete target, and one line for each source that could not be followed."""
 
     targets: tuple[TargetSettings, ...]
-    faults: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 class Discovery:
@@ -56,35 +50,35 @@ class Discovery:
     def discover(self) -> Discovered:
         """Every target there is now: the configured ones in their order, then those from files. Never raises for a bad source.
 
-        Of two targets with one URL the first counts, silently; of two with one name the first counts and the other is a fault,
+        Of two targets with one URL the first counts, silently; of two with one name the first counts and the other is an error,
         because the ``target`` label could not tell them apart.
         """
-        faults: list[str] = []
+        errors: list[str] = []
         found: list[TargetSettings] = []
         for target in self._configured:
             if follows_dns(target):
-                found += self._or_last_good(target.url, partial(addresses_as_targets, target, self._lookup), faults)
+                found += self._or_last_good(target.url, partial(addresses_as_targets, target, self._lookup), errors)
             else:
                 found.append(target)
-        for path in self._files(faults):
-            found += self._or_last_good(path, partial(read_file_sd, Path(path)), faults)
-        return Discovered(tuple(_distinct(found, faults)), tuple(faults))
+        for path in self._files(errors):
+            found += self._or_last_good(path, partial(read_file_sd, Path(path)), errors)
+        return Discovered(tuple(_distinct(found, errors)), tuple(errors))
 
-    def _or_last_good(self, source: str, read: Callable[[], Iterable[TargetSettings]], faults: list[str]) -> tuple[TargetSettings, ...]:
+    def _or_last_good(self, source: str, read: Callable[[], Iterable[TargetSettings]], errors: list[str]) -> tuple[TargetSettings, ...]:
         try:
             self._last_good[source] = tuple(read())
         except (LookupFailed, OSError, ValueError) as error:
             kept = len(self._last_good.get(source, ()))
-            faults.append(f"{source}: {one_line(error)}; keeping the {kept} targets it last named")
+            errors.append(f"{source}: {one_line(error)}; keeping the {kept} targets it last named")
         return self._last_good.get(source, ())
 
-    def _files(self, faults: list[str]) -> list[str]:
+    def _files(self, errors: list[str]) -> list[str]:
         """The files that exist now, each once, in a stable order. Files that are gone are forgotten with their targets."""
         paths: dict[str, None] = {}
         for pattern in self._globs:
             matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - patterns may be absolute, which Path.glob refuses
             if not matches and not glob.has_magic(pattern):
-                faults.append(f"{pattern}: no such file")
+                errors.append(f"{pattern}: no such file")
             paths.update(dict.fromkeys(matches))
         names = {target.url for target in self._configured}
         self._last_good = {source: kept for source, kept in self._last_good.items() if source in names or source in paths}
@@ -119,7 +113,7 @@ _GROUPS: Final = TypeAdapter(list[_Group])
 
 
 def read_file_sd(path: Path) -> list[TargetSettings]:
-    """The targets of one file_sd file, JSON or YAML by its suffix. Raises `OSError` or `ValueError` naming the first fault.
+    """The targets of one file_sd file, JSON or YAML by its suffix. Raises `OSError` or `ValueError` naming the first error.
 
     ``__scheme__`` (http) and ``__metrics_path__`` (/metrics) are honoured. ``instance`` names the target where its group has only one.
     Other labels belong to Prometheus and are ignored: kvwatch's series carry the target's name and nothing more.
@@ -128,10 +122,10 @@ def read_file_sd(path: Path) -> list[TargetSettings]:
     try:
         groups = _GROUPS.validate_python(json.loads(text) if path.suffix == ".json" else yaml.safe_load(text))
         return [_file_target(host, group) for group in groups for host in group.targets]
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise ValueError(f"{where}: {fault['msg']}" if where else fault["msg"]) from error
+    except ValidationError as invalid:
+        error = invalid.errors()[0]
+        where = ".".join(map(str, error["loc"]))
+        raise ValueError(f"{where}: {error['msg']}" if where else error["msg"]) from invalid
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {one_line(error)}") from error
     except json.JSONDecodeError as error:
@@ -148,14 +142,14 @@ def _file_target(host: str, group: _Group) -> TargetSettings:
     return TargetSettings(url=f"{scheme}://{host}/{path.removeprefix('/')}", name=name)
 
 
-def _distinct(found: Iterable[TargetSettings], faults: list[str]) -> Iterator[TargetSettings]:
+def _distinct(found: Iterable[TargetSettings], errors: list[str]) -> Iterator[TargetSettings]:
     urls: set[str] = set()
     names: set[str] = set()
     for target in found:
         if target.url in urls:
             continue
         if target.name in names:
-            faults.append(f"{target.url}: the name {target.name!r} is taken by another target; not watched")
+            errors.append(f"{target.url}: the name {target.name!r} is taken by another target; not watched")
             continue
         urls.add(target.url)
         names.add(target.name)

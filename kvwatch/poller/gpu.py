@@ -1,7 +1,7 @@
 """How busy the GPU behind a target is, from a DCGM exporter: optional evidence, never a verdict of its own.
 
 ``DCGM_FI_DEV_GPU_UTIL`` is the share of time, in percent, in which any kernel ran; where it is not exported (MIG has none),
-``DCGM_FI_PROF_GR_ENGINE_ACTIVE`` says the same as a ratio. Both read high while evicted work is computed again: low utilisation is
+``DCGM_FI_PROF_GR_ENGINE_ACTIVE`` says the same as a ratio. Both read high while preempted work is computed again: low utilisation is
 evidence (work waits in front of the GPU), high utilisation is none.
 """
 

@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class SignalName:
     """A field of `Snapshot` and the families that carry it, the preferred one first."""
 
     name: str
@@ -44,10 +44,10 @@ class Signal:
 
 SIGNALS: Final = (
     # field of Snapshot, kind, families                        since - until
-    Signal("running", Kind.GAUGE, ("num_requests_running",)),  # 0.2.7 -
-    Signal("waiting", Kind.GAUGE, ("num_requests_waiting",)),  # 0.2.7 -
-    Signal("waiting_deferred", Kind.GAUGE, ("num_requests_waiting_by_reason",), part="deferred"),  # 0.20.0 -
-    Signal(
+    SignalName("running", Kind.GAUGE, ("num_requests_running",)),  # 0.2.7 -
+    SignalName("waiting", Kind.GAUGE, ("num_requests_waiting",)),  # 0.2.7 -
+    SignalName("waiting_deferred", Kind.GAUGE, ("num_requests_waiting_by_reason",), part="deferred"),  # 0.20.0 -
+    SignalName(
         "kv_usage",
         Kind.GAUGE,
         (
@@ -55,15 +55,15 @@ SIGNALS: Final = (
             "gpu_cache_usage_perc",  # V0 0.2.7 - 0.10.2, V1 0.7.1 - 0.10.2, hidden in 0.11
         ),
     ),
-    Signal("asleep", Kind.GAUGE, ("engine_sleep_state",), part="awake"),  # 0.11.1 -
-    Signal("preemptions", Kind.COUNTER, ("num_preemptions",)),  # V0 0.4.3 - 0.10.2, V1 0.8.0 -
-    Signal("finished", Kind.COUNTER, ("request_success",)),  # V0, V1 0.7.2 -
-    Signal("generation_tokens", Kind.COUNTER, ("generation_tokens",)),  # V0 0.3.3, V1 0.7.1 -
-    Signal("prompt_tokens", Kind.COUNTER, ("prompt_tokens",)),  # V0 0.3.3, V1 0.7.1 -
-    Signal("computed_prompt_tokens", Kind.COUNTER, ("prompt_tokens_by_source",), part="local_compute"),  # 0.16.0 -
-    Signal("steps", Kind.COUNT, ("iteration_tokens_total",)),  # V0 0.6.4, V1 0.7.3 -: a histogram in spite of its name
-    Signal("step_tokens", Kind.SUM, ("iteration_tokens_total",)),
-    Signal(
+    SignalName("asleep", Kind.GAUGE, ("engine_sleep_state",), part="awake"),  # 0.11.1 -
+    SignalName("preemptions", Kind.COUNTER, ("num_preemptions",)),  # V0 0.4.3 - 0.10.2, V1 0.8.0 -
+    SignalName("finished", Kind.COUNTER, ("request_success",)),  # V0, V1 0.7.2 -
+    SignalName("generation_tokens", Kind.COUNTER, ("generation_tokens",)),  # V0 0.3.3, V1 0.7.1 -
+    SignalName("prompt_tokens", Kind.COUNTER, ("prompt_tokens",)),  # V0 0.3.3, V1 0.7.1 -
+    SignalName("computed_prompt_tokens", Kind.COUNTER, ("prompt_tokens_by_source",), part="local_compute"),  # 0.16.0 -
+    SignalName("steps", Kind.COUNT, ("iteration_tokens_total",)),  # V0 0.6.4, V1 0.7.3 -: a histogram in spite of its name
+    SignalName("step_tokens", Kind.SUM, ("iteration_tokens_total",)),
+    SignalName(
         "prefix_queries",
         Kind.COUNTER,
         (
@@ -71,7 +71,7 @@ SIGNALS: Final = (
             "gpu_prefix_cache_queries",  # V1 0.7.3 - 0.10.2, hidden in 0.11
         ),
     ),
-    Signal(
+    SignalName(
         "prefix_hits",
         Kind.COUNTER,
         (
@@ -79,9 +79,9 @@ SIGNALS: Final = (
             "gpu_prefix_cache_hits",  # V1 0.7.3 - 0.10.2, hidden in 0.11
         ),
     ),
-    Signal("flops", Kind.COUNTER, ("estimated_flops_per_gpu",)),  # 0.17.0 -
-    Signal("time_to_first_token", Kind.HISTOGRAM, ("time_to_first_token_seconds",)),  # V0 0.3.3, V1 0.7.1 -
-    Signal(
+    SignalName("flops", Kind.COUNTER, ("estimated_flops_per_gpu",)),  # 0.17.0 -
+    SignalName("time_to_first_token", Kind.HISTOGRAM, ("time_to_first_token_seconds",)),  # V0 0.3.3, V1 0.7.1 -
+    SignalName(
         "inter_token_latency",
         Kind.HISTOGRAM,
         (
@@ -89,12 +89,12 @@ SIGNALS: Final = (
             "time_per_output_token_seconds",  # V0 0.3.3, V1 0.7.1 - 0.11.2, hidden until 0.14
         ),
     ),
-    Signal("e2e_latency", Kind.HISTOGRAM, ("e2e_request_latency_seconds",)),  # V0 0.3.3, V1 0.7.3 -
-    Signal("prompt_length_sum", Kind.SUM, ("request_prompt_tokens",)),  # V0 0.4.2, V1 0.7.1 -
-    Signal("prompt_length_count", Kind.COUNT, ("request_prompt_tokens",)),
-    Signal("generation_length_sum", Kind.SUM, ("request_generation_tokens",)),  # V0 0.4.2, V1 0.7.1 -
-    Signal("generation_length_count", Kind.COUNT, ("request_generation_tokens",)),
-    Signal("prefill_time_sum", Kind.SUM, ("request_prefill_time_seconds",)),  # V0 0.6.4, V1 0.7.3 -
+    SignalName("e2e_latency", Kind.HISTOGRAM, ("e2e_request_latency_seconds",)),  # V0 0.3.3, V1 0.7.3 -
+    SignalName("prompt_length_sum", Kind.SUM, ("request_prompt_tokens",)),  # V0 0.4.2, V1 0.7.1 -
+    SignalName("prompt_length_count", Kind.COUNT, ("request_prompt_tokens",)),
+    SignalName("generation_length_sum", Kind.SUM, ("request_generation_tokens",)),  # V0 0.4.2, V1 0.7.1 -
+    SignalName("generation_length_count", Kind.COUNT, ("request_generation_tokens",)),
+    SignalName("prefill_time_sum", Kind.SUM, ("request_prefill_time_seconds",)),  # V0 0.6.4, V1 0.7.3 -
 )
 
 CONFIG: Final = "cache_config_info"  # V0 0.3.3, V1 0.8.0 -

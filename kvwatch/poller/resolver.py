@@ -12,8 +12,8 @@ import dns.nameserver
 import dns.resolver
 
 from kvwatch.errors import ConfigError
-from kvwatch.poller.discovery import Lookup, LookupFailed
-from kvwatch.values import one_line
+from kvwatch.poller.lookup import Lookup, LookupFailed
+from kvwatch.text import one_line
 
 LOOKUP_SECONDS: Final = 5.0
 """The longest one name may take to resolve, retries included."""

@@ -179,7 +179,7 @@ def _config_of(replica: str, engine: str, configs: list[ConfigSeries]) -> Engine
 
 @lru_cache(maxsize=256)
 def _sources(carriers: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """Signal -> the name that carried it, as it came, of (sample, prefix) pairs. One object for all scrapes that look alike."""
+    """SignalName -> the name that carried it, as it came, of (sample, prefix) pairs. One object for all scrapes that look alike."""
     prefixes = dict(carriers)
     sources = {
         signal.name: next((prefixes[sample] + sample for sample in signal.samples if sample in prefixes), None) for signal in names.SIGNALS

@@ -1,4 +1,4 @@
-"""vLLM's block pool: fixed-size KV blocks, a free queue in eviction order, and what the free ones still remember.
+"""vLLM's block pool: fixed-size KV blocks, a free queue in preemption order, and what the free ones still remember.
 
 Source: vLLM 0.32 ``v1/core/block_pool.py``, reduced to one KV group and full attention.
 """
@@ -47,7 +47,7 @@ class BlockPool:
         return blocks
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give blocks back, the last one first, so that the tail of a sequence is evicted before its beginning."""
+        """Give blocks back, the last one first, so that the tail of a sequence is preempted before its beginning."""
         for block in reversed(blocks):
             self._references[block] -= 1
             if not self._references[block]:

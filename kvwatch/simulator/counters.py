@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvwatch.simulator.config import ServerConfig
-from kvwatch.simulator.scheduler import Plan, Request, Scheduler
+from kvwatch.simulator.scheduler import Request, Scheduler, StepPlan
 
 TTFT_BOUNDS: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
@@ -114,7 +114,7 @@ class EngineCounters:
         self.max_tokens = Distribution(bounds)
         self.computed_prompt_length = Distribution(bounds)
 
-    def record_start(self, plan: Plan, now: float, config: ServerConfig) -> None:
+    def record_start(self, plan: StepPlan, now: float, config: ServerConfig) -> None:
         """A step begins: first admissions are stamped and their prefix look-ups counted (those of resumed victims are not)."""
         for request in plan.admitted:
             if request.scheduled_at is None:
@@ -124,7 +124,7 @@ class EngineCounters:
                     self.prefix_hits += request.cached_at_admission
 
     def record_end(self, emitted: Sequence[Request], scheduler: Scheduler, began: float, now: float) -> None:
-        """A step is over: count its tokens, the evictions its outputs report, and set the gauges."""
+        """A step is over: count its tokens, the preemptions its outputs report, and set the gauges."""
         self.steps += 1
         slices = [0] * self.api_servers
         usual = 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kvwatch.simulator.config import ServerConfig
 from kvwatch.simulator.counters import HTTP_COARSE_BOUNDS, HTTP_FINE_BOUNDS, Distribution, EngineCounters
-from kvwatch.simulator.scheduler import Plan, Request, Scheduler
+from kvwatch.simulator.scheduler import Request, Scheduler, StepPlan
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Engine:
         self.scheduler = Scheduler(config)
         self.counters = EngineCounters(max_model_len=config.max_model_len, api_servers=config.data_parallel_size)
         self.inbox: list[Request] = []
-        self.plan: Plan | None = None
+        self.plan: StepPlan | None = None
         self.began = 0.0
         self.overdue = False
         """Its step is over but the engine is frozen."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kvwatch.config.values import parse_duration
 from kvwatch.errors import UsageError
 from kvwatch.simulator.simulation import Simulation
-from kvwatch.values import parse_duration
 
 
 class HttpFault(StrEnum):

@@ -34,7 +34,7 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     preemptions: int = 0
     uncounted_preemptions: int = 0
-    """Evictions since its last token: vLLM counts them only when the next one comes out."""
+    """Preemptions since its last token: vLLM counts them only when the next one comes out."""
     queued_at: float = 0.0
     scheduled_at: float | None = None
     first_token_at: float | None = None
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StepPlan:
     """What one step will compute."""
 
     work: list[tuple[Request, int]]
@@ -90,7 +90,7 @@ class Scheduler:
         """Queue a request behind all others; prompt and output together must fit ``max_model_len``."""
         self.waiting.append(request)
 
-    def plan(self) -> Plan:
+    def plan(self) -> StepPlan:
         """Choose the next step's work and hold its blocks: running requests first, then the queue while everything fits."""
         budget = self.config.max_num_batched_tokens
         work: list[tuple[Request, int]] = []
@@ -123,7 +123,7 @@ class Scheduler:
                 context += request.computed + tokens
                 prefill += tokens
                 pairs += tokens * (request.computed + tokens / 2)
-        return Plan(
+        return StepPlan(
             work=work,
             prefill_tokens=prefill,
             prefill_pairs=pairs,
@@ -132,7 +132,7 @@ class Scheduler:
             preempted=preempted,
         )
 
-    def complete(self, plan: Plan) -> list[Request]:
+    def complete(self, plan: StepPlan) -> list[Request]:
         """Account for a finished step; returns the requests that each gave one token, and lets the ones that are done go."""
         emitted = []
         done = False

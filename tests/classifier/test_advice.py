@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from kvwatch.classifier import levers
-from kvwatch.classifier.advice import LEVERS, advise
-from kvwatch.classifier.case import Case
-from kvwatch.classifier.levers import memory, scale, slots
+from kvwatch.advice import levers
+from kvwatch.advice.advise import LEVERS, advise
+from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.levers import memory, scale, slots
+from kvwatch.config.policy import KnownConfig
 from kvwatch.model import (
     CAUSES,
     Cause,
     EngineConfig,
     EngineId,
     GaugeStats,
-    KnownConfig,
     Quantiles,
     Saturation,
     Signals,
@@ -124,7 +124,7 @@ class TestFewerSequences:
         assert first.reason == "5 120 KV tokens ÷ 600 tokens per sequence at its end"
 
     def test_half_grown_sequences_do_not_set_the_size(self):
-        # 100 + 1600 → 1728 at the end, although those running, evicted young, hold 700.
+        # 100 + 1600 → 1728 at the end, although those running, preempted young, hold 700.
         found = signals(capacity_tokens=20480, next_prompt_tokens=100.0, output_tokens=1600.0, tokens_per_sequence=700.0)
         assert advised(Cause.PREEMPTING, found)[0].proposed == "11"
 
@@ -154,13 +154,13 @@ class TestFewerSequences:
         assert first.reason == "5 120 KV tokens ÷ 400 tokens per sequence × 0.8"
         assert "nothing has finished yet" in first.caution
 
-    def test_the_mean_fits_and_yet_they_are_evicted_so_one_step_down(self):
+    def test_the_mean_fits_and_yet_they_are_preempted_so_one_step_down(self):
         first = advised(Cause.PREEMPTING, signals(running=7.0), known=KnownConfig(max_num_seqs=8))[0]
         assert (first.current, first.proposed) == ("8", "5")  # 7 × 0.8
         assert "the mean size would allow 10" in first.reason
 
     def test_a_number_that_running_never_reaches_would_change_nothing(self):
-        # 5 running on average and 9 at most are evicted, so a limit of 10 is none: 5 × 0.8.
+        # 5 running on average and 9 at most are preempted, so a limit of 10 is none: 5 × 0.8.
         first = advised(Cause.PREEMPTING, signals(running=5.0))[0]
         assert (first.current, first.proposed) == ("64", "4")
 
@@ -437,4 +437,4 @@ def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
 @pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=lambda f: f.__name__))
 def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
-    assert any(lever(Case(verdict(cause), *situation)) is not None for cause in causes for situation in SITUATIONS)
+    assert any(lever(AdviceInputs(verdict(cause), *situation)) is not None for cause in causes for situation in SITUATIONS)

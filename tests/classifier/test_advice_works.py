@@ -1,7 +1,7 @@
-"""The advised number, followed: evictions stop and the work goes on, on a model of vLLM's scheduler.
+"""The advised number, followed: preemptions stop and the work goes on, on a model of vLLM's scheduler.
 
 Closed loop, blocks of 32 tokens: a request is admitted when all of its prompt fits, decoding takes a block now and then, and when
-there is none the youngest sequence is evicted and computed again. A step costs a fixed time, and more for each token and sequence
+there is none the youngest sequence is preempted and computed again. A step costs a fixed time, and more for each token and sequence
 in it, as measured on the real server of the recordings.
 """
 
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from kvwatch.classifier.advice import advise
-from kvwatch.model import Cause, EngineConfig, EngineId, GaugeStats, KnownConfig, Signals, State, Verdict, Window
+from kvwatch.advice.advise import advise
+from kvwatch.config.policy import KnownConfig
+from kvwatch.model import Cause, EngineConfig, EngineId, GaugeStats, Signals, State, Verdict, Window
 
 BLOCK = 32
 BUDGET = 2048
@@ -52,22 +53,22 @@ def same(length):
 
 def serve(slots, blocks, clients, prompt, output):
     rng = random.Random(1)  # noqa: S311 - a load, not a secret
-    free, elapsed, tokens, evicted, held, counts = blocks - 1, 0.0, 0, 0, [], []
+    free, elapsed, tokens, preempted, held, counts = blocks - 1, 0.0, 0, 0, [], []
     waiting, running, finished = [Sequence(prompt(rng), output(rng)) for _ in range(clients)], [], []
     for step in range(STEPS):
         if step == WARM_UP:  # they all began at once, which no server sees for long
-            elapsed, tokens, evicted, held, counts, finished = 0.0, 0, 0, [], [], []
-        computed, evicting, place = 0, False, 0
+            elapsed, tokens, preempted, held, counts, finished = 0.0, 0, 0, [], [], []
+        computed, preempting, place = 0, False, 0
         while place < len(running):
             sequence = running[place]
             need = sequence.blocks_for(1) - sequence.blocks
             while need > free and place < len(running):
                 victim = running.pop()
-                free, victim.blocks, evicted, evicting = free + victim.blocks, 0, evicted + 1, True
+                free, victim.blocks, preempted, preempting = free + victim.blocks, 0, preempted + 1, True
                 waiting.insert(0, victim)
             if place < len(running):
                 free, sequence.blocks, computed, place = free - need, sequence.blocks + need, computed + 1, place + 1
-        while waiting and not evicting and len(running) < slots and computed < BUDGET and waiting[0].blocks_for(1) <= free:
+        while waiting and not preempting and len(running) < slots and computed < BUDGET and waiting[0].blocks_for(1) <= free:
             sequence = waiting.pop(0)
             sequence.blocks = sequence.blocks_for(1)
             free, computed = free - sequence.blocks, computed + sequence.prompt + sequence.done
@@ -85,7 +86,7 @@ def serve(slots, blocks, clients, prompt, output):
             counts.append(len(running))
     return Run(
         tokens_per_second=tokens / elapsed,
-        ratio=evicted / (evicted + len(finished)),
+        ratio=preempted / (preempted + len(finished)),
         prompt=sum(s.prompt for s in finished) / len(finished),
         output=sum(s.output for s in finished) / len(finished),
         held=sum(held) / len(held),

@@ -9,9 +9,9 @@ from dataclasses import fields
 
 import pytest
 
-from kvwatch.judge import judge_for
+from kvwatch.assess import judge_for
+from kvwatch.config.settings import Settings
 from kvwatch.model import CAUSES, EngineConfig, EngineId, FailureReason, Histogram, Scrape, ScrapeFailure, Snapshot
-from kvwatch.settings import Settings
 
 HISTOGRAMS = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 GAUGES = {"running": 300, "waiting": 300, "waiting_deferred": 300}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.architecture import kv_layout
-from kvwatch.classifier.layers import NO_KV, layer_windows
+from kvwatch.capacity.architecture import kv_layout
+from kvwatch.capacity.layers import NO_KV, layer_windows
 
 KIB = 1024
 LLAMA2_7B = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 4096}

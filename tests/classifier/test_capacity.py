@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.capacity import (
+from kvwatch.capacity.pool import (
     demand,
     memory_for_kv,
     pool_tokens,
@@ -13,7 +13,8 @@ from kvwatch.classifier.capacity import (
     seconds_to_full,
     sequences,
 )
-from kvwatch.model import EngineConfig, KnownConfig
+from kvwatch.config.policy import KnownConfig
+from kvwatch.model import EngineConfig
 
 GIB = 2**30
 # What cache_config_info says on the recordings: one engine of 160 blocks, and two engines labelled with the sum.

@@ -6,14 +6,14 @@ import pytest
 from builders import ENGINE, scrape, snapshot
 
 from kvwatch.classifier.engine import TargetClassifier
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, EngineConfig, EngineId, FailureReason, ScrapeFailure, State
 
 BUSY = {"running": 3.0, "kv_usage": 0.3}
 
 
 def classifier(interval=5.0):
-    return TargetClassifier(Thresholds(), interval=interval)
+    return TargetClassifier(Policy(), interval=interval)
 
 
 def working(at, **fields):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.finding import Finding
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.hysteresis import Hysteresis
 from kvwatch.model import Cause, State
 
@@ -18,7 +18,7 @@ DOWN = (State.UNKNOWN, Cause.UNREACHABLE)
 def said(findings, interval=5.0):
     """What is said when the rules find these, one a poll."""
     settled = Hysteresis(interval)
-    heard = [settled.settle(Finding(state, cause, ()), at=interval * i) for i, (state, cause) in enumerate(findings)]
+    heard = [settled.settle(Candidate(state, cause, ()), at=interval * i) for i, (state, cause) in enumerate(findings)]
     return [(finding.state, finding.cause) for finding in heard]
 
 
@@ -27,7 +27,7 @@ def said(findings, interval=5.0):
     [
         pytest.param([OK, ADMISSION, OK, OK], [OK] * 4, id="one poll of trouble is not told"),
         pytest.param([OK, ADMISSION, ADMISSION], [OK, OK, ADMISSION], id="two polls are"),
-        pytest.param([OK, PREEMPTING], [OK, PREEMPTING], id="several evictions are evidence by themselves"),
+        pytest.param([OK, PREEMPTING], [OK, PREEMPTING], id="several preemptions are evidence by themselves"),
         pytest.param([SLOTS, OK, OK, SLOTS, OK, OK], [SLOTS] * 6, id="a bound engine that recovers for two polls stays bound"),
         pytest.param([SLOTS, OK, OK, OK], [SLOTS, SLOTS, SLOTS, OK], id="three polls of health are recovery"),
         pytest.param([SLOTS, IDLE, IDLE], [SLOTS, SLOTS, IDLE], id="an engine without work recovers sooner"),
@@ -49,11 +49,11 @@ def test_polls_far_apart_are_sustained_evidence_by_themselves():
 def test_since_is_when_the_state_began_and_survives_a_change_of_cause():
     settled = Hysteresis(5.0)
     for at, (state, cause) in enumerate([OK, PREEMPTING, ADMISSION, ADMISSION, ADMISSION, ADMISSION]):
-        settled.settle(Finding(state, cause, ()), at=5.0 * at)
+        settled.settle(Candidate(state, cause, ()), at=5.0 * at)
     assert (settled.since, settled.confirmed.cause) == (5.0, Cause.ADMISSION)
 
 
 def test_the_evidence_is_that_of_now_while_the_verdict_stands():
     settled = Hysteresis(5.0)
-    settled.settle(Finding(*SLOTS, ("3 waiting",)), at=0)
-    assert settled.settle(Finding(*SLOTS, ("9 waiting",)), at=5).evidence == ("9 waiting",)
+    settled.settle(Candidate(*SLOTS, ("3 waiting",)), at=0)
+    assert settled.settle(Candidate(*SLOTS, ("9 waiting",)), at=5).evidence == ("9 waiting",)

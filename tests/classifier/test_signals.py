@@ -8,8 +8,7 @@ from builders import histogram, snapshot
 from kvwatch.classifier.history import History
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
-from kvwatch.classifier.thresholds import Thresholds
-from kvwatch.model import KnownConfig
+from kvwatch.config.policy import KnownConfig, Policy
 
 
 def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0):
@@ -17,7 +16,7 @@ def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0
     for one in snapshots:
         history.append(one)
     return derive(
-        history, Thresholds(), interval=interval, capacity_tokens=capacity, known=known or KnownConfig(), curve=curve or ThroughputCurve()
+        history, Policy(), interval=interval, capacity_tokens=capacity, known=known or KnownConfig(), curve=curve or ThroughputCurve()
     )
 
 
@@ -124,7 +123,7 @@ def test_seconds_to_full_follow_the_fill_rate(usages, seconds):
 
 
 def test_each_eviction_throws_away_one_sequence_of_work():
-    # 10 evictions of 1 000 tokens each among 20 000 tokens of new work: 10 000 of 30 000 computed tokens were redone.
+    # 10 preemptions of 1 000 tokens each among 20 000 tokens of new work: 10 000 of 30 000 computed tokens were redone.
     found = signals_of(
         snapshot(0, running=5.0, kv_usage=0.5, preemptions=0.0, prompt_tokens=0.0, generation_tokens=0.0),
         snapshot(5, running=5.0, kv_usage=0.5, preemptions=10.0, prompt_tokens=15_000.0, generation_tokens=5_000.0),
@@ -148,7 +147,7 @@ def test_windows_reach_at_least_over_one_poll_that_is_slower_than_they_are_long(
     history = History(120.0, fine=180.0, max_gap=240.0)
     for t in range(0, 300, 60):
         history.append(snapshot(float(t)))
-    found = derive(history, Thresholds(), interval=60.0, capacity_tokens=None, known=KnownConfig(), curve=ThroughputCurve())
+    found = derive(history, Policy(), interval=60.0, capacity_tokens=None, known=KnownConfig(), curve=ThroughputCurve())
     assert (found.recent.samples, found.fast.samples) == (2, 3)
 
 

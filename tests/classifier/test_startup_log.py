@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.startup_log import GIB, StartupLog, read_startup_log
-from kvwatch.model import KnownConfig
+from kvwatch.capacity.startup_log import GIB, StartupLog, read_startup_log
+from kvwatch.config.policy import KnownConfig
 
 V0_06 = """\
 INFO 11-01 10:00:00 api_server.py:495] vLLM API server version 0.6.3.post1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from builders import queue, signals, steady
 
-from kvwatch.classifier.finding import counted
 from kvwatch.classifier.rules import (
     PRECEDENCE,
     admission,
@@ -20,10 +19,11 @@ from kvwatch.classifier.rules import (
     stalled,
     step_budget,
 )
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import CAUSES, Cause, GaugeStats, Saturation, State
+from kvwatch.text import counted
 
-POLICY = Thresholds()
+POLICY = Policy()
 POOL = {"capacity_tokens": 10_000, "next_prompt_tokens": 1_000.0}
 """A pool of 10 000 tokens and prompts of 1 000: the next one fits below 88.5 % (a blocked one is longer than the mean)."""
 
@@ -69,7 +69,7 @@ def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
     ("windows", "fields", "expected"),
     [
         pytest.param({"preemptions": 12.0, "preemption_ratio": 0.3} | usage(0.99), {}, Cause.PREEMPTING, id="a storm"),
-        pytest.param({"preemptions": 2.0, "preemption_ratio": 0.3} | usage(0.99), {}, None, id="two evictions are no storm"),
+        pytest.param({"preemptions": 2.0, "preemption_ratio": 0.3} | usage(0.99), {}, None, id="two preemptions are no storm"),
         pytest.param({"preemptions": 3.0, "preemption_ratio": 0.005} | usage(0.99), {}, None, id="three among six hundred"),
         pytest.param(
             {"preemptions": 9.0, "preemption_ratio": None} | usage(0.99), {}, Cause.PREEMPTING, id="finished requests not reported"
@@ -314,13 +314,20 @@ def test_a_queue_that_nobody_can_explain_is_not_health():
 
 
 def test_no_eviction_is_claimed_only_where_evictions_are_counted():
-    assert "evictions are not reported in these 30 s" in find(signals(every={"preemptions": None}), POLICY).evidence
-    assert "0 evictions in 30 s" in find(signals(), POLICY).evidence
+    assert "preemptions are not reported in these 30 s" in find(signals(every={"preemptions": None}), POLICY).evidence
+    assert "0 preemptions in 30 s" in find(signals(), POLICY).evidence
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(1, "1 eviction"), (2, "2 evictions"), (0, "0 evictions"), (1.5, "1.5 evictions"), (1234, "1 234 evictions"), (9.98, "10 evictions")],
+    [
+        (1, "1 preemption"),
+        (2, "2 preemptions"),
+        (0, "0 preemptions"),
+        (1.5, "1.5 preemptions"),
+        (1234, "1 234 preemptions"),
+        (9.98, "10 preemptions"),
+    ],
 )
 def test_counts_are_said_as_people_say_them(value, said):
-    assert counted(value, "eviction") == said
+    assert counted(value, "preemption") == said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.weights import count_parameters, weight_bytes
+from kvwatch.capacity.weights import count_parameters, weight_bytes
 
 LLAMA2_7B = {
     "model_type": "llama",

@@ -10,10 +10,10 @@ from kvwatch.model import GaugeStats
 @pytest.mark.parametrize(
     ("preemptions", "finished", "running", "ratio"),
     [
-        pytest.param(40, 60, 10, 0.40, id="40 of 100 stints ended in eviction"),
+        pytest.param(40, 60, 10, 0.40, id="40 of 100 leaving requests were preempted"),
         pytest.param(2, 0, 100, 0.02, id="long answers: the running ones count while fewer have ended"),
         pytest.param(12, 0, 9, 1.0, id="nothing finishes: the worst storm"),
-        pytest.param(1, 1, 1, 0.5, id="a quiet server with one eviction in two requests"),
+        pytest.param(1, 1, 1, 0.5, id="a quiet server with one preemption in two requests"),
         pytest.param(0, 0, 5, 0.0, id="running, nothing ended"),
         pytest.param(0, 0, 0, None, id="nothing at all"),
         pytest.param(None, 5, 5, None, id="preemptions not reported"),

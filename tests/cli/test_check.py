@@ -10,15 +10,14 @@ import lzma
 import pytest
 from rich.console import Console
 
-from kvwatch.check.command import add_parser
+from kvwatch.assess import Judge
 from kvwatch.check.render import render, render_plain
 from kvwatch.check.report import Report
 from kvwatch.check.watching import Watch, watch, with_version
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.commands.check import add_parser
+from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.errors import ScrapeError, UsageError
-from kvwatch.exporter.alerts import AlertPolicy
-from kvwatch.judge import Judge
-from kvwatch.model import Alert, Assessment, Cause, EngineId, FailureReason, KnownConfig, Severity, State, Verdict
+from kvwatch.model import Alert, Assessment, Cause, EngineId, FailureReason, Severity, State, Verdict
 
 URL = "http://127.0.0.1:8000/metrics"
 
@@ -193,7 +192,7 @@ def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
         server.wait(seconds)
 
     how = Watch(URL, server.fetch, server, impatient, 1.0, 60.0)
-    report = watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0), KnownConfig(), lambda share, _said: told.append(share))
+    report = watch(how, Judge(Policy(), KnownConfig(), 1.0), KnownConfig(), lambda share, _said: told.append(share))
     assert report.scrapes == 21
     assert report.assessments[0].verdict.state is State.KV_BOUND
     assert told == sorted(told)
@@ -205,7 +204,7 @@ def test_the_scrapes_are_an_interval_apart(repository):
     server.fetch = lambda _url: body
     told = []
     how = Watch(URL, server.fetch, server, server.wait, 2.0, 10.0)
-    watch(how, Judge(Thresholds(), AlertPolicy(), KnownConfig(), 2.0), KnownConfig(), lambda share, _said: told.append(share))
+    watch(how, Judge(Policy(), KnownConfig(), 2.0), KnownConfig(), lambda share, _said: told.append(share))
     assert told == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 
@@ -279,7 +278,7 @@ def test_text_is_plain_when_piped_and_tells_everything(repository):
 
 def test_a_terminal_reads_the_same_words(repository):
     server = Server(repository, "kv_storm", 70)
-    judge = Judge(Thresholds(), AlertPolicy(), KnownConfig(), 1.0)
+    judge = Judge(Policy(), KnownConfig(), 1.0)
     report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda _share, _said: None)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     console.print(render(report, 80))

@@ -9,9 +9,9 @@ import json
 import pytest
 from rich.console import Console
 
+from kvwatch.commands.plan import add_parser
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import FailureReason
-from kvwatch.plan.command import add_parser
 from kvwatch.plan.options import Pool, Serving
 from kvwatch.plan.plan import build_plan
 from kvwatch.plan.render import render, render_plain

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kvwatch.assess import judge_for
+from kvwatch.config.settings import Settings
 from kvwatch.demo.acts import SCENARIOS, SERVER
-from kvwatch.judge import judge_for
 from kvwatch.model import Cause, FailureReason, ScrapeFailure, State, recommended_max_num_seqs
 from kvwatch.poller.vllm import parse_scrape
-from kvwatch.settings import Settings
 from kvwatch.simulator.exposition import expose
 from kvwatch.simulator.simulation import Simulation
 
@@ -59,7 +59,7 @@ def test_the_story_pages_for_the_storm_alone_and_resolves_after_the_advice():
     assert not any(paging["A quiet morning"] + paging["Full, and fine"] + paging["Too careful"])
 
 
-def test_following_the_advice_ends_the_evictions():
+def test_following_the_advice_ends_the_preemptions():
     rehearsal = Rehearsal(seed=2)
     for act in SCENARIOS["storm"]:
         said = rehearsal.play(act)

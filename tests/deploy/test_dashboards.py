@@ -15,8 +15,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from kvwatch.exporter.catalogue import FAMILIES
-from kvwatch.exporter.telemetry import Telemetry
+from kvwatch.exporter.metrics.catalogue import FAMILIES
+from kvwatch.exporter.metrics.telemetry import Telemetry
 
 NAMES = ("kvwatch-fleet", "kvwatch-engine")
 METRIC = re.compile(r"\bkvwatch_[a-z0-9_]+\b")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kvwatch.healthcheck import health_url, main
+from kvwatch.daemon.healthcheck import health_url, main
 
 
 class Health(http.server.BaseHTTPRequestHandler):
@@ -90,5 +90,6 @@ def test_no_answer_is_one_line_and_exit_code_1(capsys, url, fault):
 
 
 def test_it_runs_as_a_module_without_loading_kvwatch_s_dependencies():
-    code = "import sys, kvwatch.healthcheck; print(sorted(set(sys.modules) & {'pydantic', 'requests', 'structlog', 'prometheus_client'}))"
+    heavy = "{'pydantic', 'requests', 'structlog', 'prometheus_client'}"
+    code = f"import sys, kvwatch.daemon.healthcheck; print(sorted(set(sys.modules) & {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

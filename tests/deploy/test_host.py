@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvwatch.settings import Settings
+from kvwatch.config.settings import Settings
 
 
 @pytest.fixture

@@ -54,4 +54,4 @@ def test_it_runs_as_a_number_and_stops_on_the_signal_it_gets(dockerfile):
     last = dockerfile.rsplit("\nFROM ", 1)[1]
     assert re.findall(r"^USER (.+)$", last, re.MULTILINE) == ["65532:65532"]
     assert '\nENTRYPOINT ["kvwatch"]\n' in last, "exec form: kvwatch itself gets SIGTERM"
-    assert 'CMD ["python", "-m", "kvwatch.healthcheck"]' in last
+    assert 'CMD ["python", "-m", "kvwatch.daemon.healthcheck"]' in last

@@ -8,9 +8,9 @@ import re
 import pytest
 import yaml
 
-from kvwatch.config import load
-from kvwatch.flags import add_flags
-from kvwatch.settings import Settings, WebSettings
+from kvwatch.config.flags import add_flags
+from kvwatch.config.settings import Settings, WebSettings
+from kvwatch.config.sources import load
 from kvwatch.simulator.__main__ import build_parser
 
 PORT = WebSettings().host_port[1]
@@ -18,7 +18,7 @@ NO_SETTINGS = {"KVWATCH_PORT", "KVWATCH_SECTION__SETTING"}  # a variable of Kube
 
 
 def texts(repository):
-    files = [repository / name for name in ("Dockerfile", "README.md", "kvwatch/healthcheck.py")]
+    files = [repository / name for name in ("Dockerfile", "README.md", "kvwatch/daemon/healthcheck.py")]
     files += [path for path in sorted((repository / "deploy").rglob("*")) if path.suffix in {".yaml", ".yml", ".md", ".conf", ".service"}]
     return {path.relative_to(repository).as_posix(): path.read_text() for path in files}
 

@@ -31,7 +31,7 @@ class Phase:
     waiting: float = 0.0
     kv_usage: float = 0.3
     finished: float = 0.0
-    evicted: float = 0.0
+    preempted: float = 0.0
     tokens: float = 500.0
 
 
@@ -39,7 +39,7 @@ def scripted(*phases: Phase) -> Timeline:
     """A vLLM that does what the phases say, one after the other; the last one never ends."""
 
     def body(at: float) -> bytes:
-        left, done = at, {"finished": 0.0, "evicted": 0.0, "tokens": 0.0}
+        left, done = at, {"finished": 0.0, "preempted": 0.0, "tokens": 0.0}
         for phase in phases:
             last = phase is phases[-1]
             spent = left if last else min(left, phase.seconds)
@@ -65,7 +65,7 @@ def _exposition(phase: Phase, done: Mapping[str, float]) -> str:
             "# TYPE vllm:kv_cache_usage_perc gauge",
             f"vllm:kv_cache_usage_perc{{{labels}}} {phase.kv_usage}",
             "# TYPE vllm:num_preemptions_total counter",
-            f"vllm:num_preemptions_total{{{labels}}} {int(done['evicted'])}",
+            f"vllm:num_preemptions_total{{{labels}}} {int(done['preempted'])}",
             "# TYPE vllm:request_success_total counter",
             f'vllm:request_success_total{{{labels},finished_reason="stop"}} {int(done["finished"])}',
             "# TYPE vllm:generation_tokens_total counter",
@@ -155,8 +155,8 @@ def serving(**timelines: Timeline) -> Iterator[Targets]:
         targets.close()
 
 
-def evictions(name: str) -> tuple[float, float]:
-    """Seconds into a recording at which its first and its last eviction were counted."""
+def preemptions(name: str) -> tuple[float, float]:
+    """Seconds into a recording at which its first and its last preemption were counted."""
     with Reader(RECORDINGS / f"{name}.jsonl.xz", _complain) as entries:
         seen = [(entry.t, parse_scrape(entry.body, entry.t).snapshots[0].preemptions) for entry in entries if entry.body is not None]
     rises = [now for (_, before), (now, count) in pairwise(seen) if count > before]

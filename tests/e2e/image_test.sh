@@ -97,7 +97,7 @@ build
 [ "$(said .OCIv1.Config.User)" = "$user" ] || fail "user is $(said .OCIv1.Config.User)"
 [ "$(said .OCIv1.Config.Entrypoint)" = "[kvwatch]" ] || fail "entry point is $(said .OCIv1.Config.Entrypoint)"
 [ "$(said .OCIv1.Config.Cmd)" = "[run]" ] || fail "command is $(said .OCIv1.Config.Cmd)"
-said .Docker.Config.Healthcheck | grep -q 'kvwatch.healthcheck' || fail "health check is $(said .Docker.Config.Healthcheck)"
+said .Docker.Config.Healthcheck | grep -q 'kvwatch.daemon.healthcheck' || fail "health check is $(said .Docker.Config.Healthcheck)"
 said .OCIv1.Config.Labels | grep -q 'org.opencontainers.image.licenses:Apache-2.0' || fail "labels are $(said .OCIv1.Config.Labels)"
 
 container=$(buildah from --pull-never "$image")
@@ -122,13 +122,13 @@ engine=$(free_port) web=$(free_port)
 inside python -m kvwatch.simulator --port "$engine" --num-gpu-blocks 1500 --max-num-seqs 64 --concurrency 48 >"$work/simulator.log" 2>&1 &
 children+=($!)
 wait_for 20 "http://127.0.0.1:$engine/metrics" vllm:num_requests_running
-inside kvwatch run "http://127.0.0.1:$engine/metrics" --web.listen-address="127.0.0.1:$web" >"$work/kvwatch.log" 2>&1 &
+inside kvwatch run "http://127.0.0.1:$engine/metrics" --web.listen-address="127.0.0.1:$web" >"$work/kvwatch.daemon.logging" 2>&1 &
 kvwatch=$!
 children+=("$kvwatch")
 wait_for 20 "http://127.0.0.1:$web/-/healthy" Healthy
 wait_for 30 "http://127.0.0.1:$web/metrics" '^kvwatch_target_up{.*} 1.0'
 wait_for 60 "http://127.0.0.1:$web/metrics" '^kvwatch_state{.*state="kv_bound".*} 1.0'
-inside env KVWATCH_WEB__LISTEN_ADDRESS="127.0.0.1:$web" python -m kvwatch.healthcheck || fail "its own health check says no"
+inside env KVWATCH_WEB__LISTEN_ADDRESS="127.0.0.1:$web" python -m kvwatch.daemon.healthcheck || fail "its own health check says no"
 say "healthy, watches the simulator, says kv_bound; $(curl -s "http://127.0.0.1:$web/metrics" | awk '/^process_resident_memory_bytes/ {printf "%.0f MiB resident", $2 / 1048576}')"
 
 # As the kubelet does: to the process itself, which is the first of its process namespace.
@@ -137,9 +137,9 @@ kill -TERM "$(leaf "$kvwatch")"
 code=0
 wait "$kvwatch" || code=$?
 after=$(date +%s%N)
-[ "$code" = 0 ] || fail "SIGTERM ended it with $code: $(tail -n 3 "$work/kvwatch.log")"
+[ "$code" = 0 ] || fail "SIGTERM ended it with $code: $(tail -n 3 "$work/kvwatch.daemon.logging")"
 say "SIGTERM ended it with 0 after $(((after - before) / 1000000)) ms"
-! grep -qi 'read-only file system\|traceback' "$work/kvwatch.log" || fail "it tripped: $(grep -i -m 1 'read-only\|traceback' "$work/kvwatch.log")"
+! grep -qi 'read-only file system\|traceback' "$work/kvwatch.daemon.logging" || fail "it tripped: $(grep -i -m 1 'read-only\|traceback' "$work/kvwatch.daemon.logging")"
 
 say "image $(du -sm "$tree" | cut -f 1) MB, of which kvwatch and its libraries $(du -sm "$tree/opt/kvwatch" | cut -f 1) MB; the base $(du -sm --exclude=done "$work/base" | cut -f 1) MB"
 say "passed"

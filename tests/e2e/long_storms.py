@@ -25,8 +25,8 @@ FOREVER: Final = 1e9
 
 
 def storm(seconds: float) -> Phase:
-    """2 evictions and 3.5 finishes a second: 36 % of the stints end in eviction."""
-    return Phase(seconds, running=30, waiting=12, kv_usage=0.97, finished=3.5, evicted=2.0, tokens=800.0)
+    """2 preemptions and 3.5 finishes a second: 36 % of the leaving requests are preempted."""
+    return Phase(seconds, running=30, waiting=12, kv_usage=0.97, finished=3.5, preempted=2.0, tokens=800.0)
 
 
 def calm() -> Phase:
@@ -82,7 +82,7 @@ def test_after_ten_minutes_of_20_healthy_requests_a_second(
         still(stack, last - CLOCK.monotonic())
         wait_for("the end", legs.reached("resolved by prometheus", "resolved by push"), 185)
         end = legs.since(last, "resolved by prometheus", "resolved by push")
-        tell(capsys, "from the last eviction", **end)
+        tell(capsys, "from the last preemption", **end)
         assert max(end.values()) <= 180
         pages = {alert["labels"]["target"] for road in ROADS for _, alert in stack.webhook.of(road, "pager")}
         assert pages == {"storm"}
@@ -147,4 +147,4 @@ def test_a_restart_of_kvwatch_in_the_storm_resolves_nothing(
 
         still(stack, last - CLOCK.monotonic())
         wait_for("the end", legs.reached("resolved by prometheus", "resolved by push"), 185)
-        tell(capsys, "from the last eviction", **legs.since(last, "resolved by prometheus", "resolved by push"))
+        tell(capsys, "from the last preemption", **legs.since(last, "resolved by prometheus", "resolved by push"))

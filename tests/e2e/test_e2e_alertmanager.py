@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 import pytest
 from e2e_stack import CLOCK, Webhook, alertmanager, get, wait_for
 
-from kvwatch.exporter.alertmanager import AlertmanagerPush
-from kvwatch.exporter.alertmanager_client import Outcome, http_post
+from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
+from kvwatch.exporter.alertmanager.client import Outcome, http_post
+from kvwatch.exporter.alertmanager.push import AlertmanagerPush
 from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
-from kvwatch.settings import AlertmanagerSettings, BasicAuthSettings
 
 pytestmark = pytest.mark.e2e
 
@@ -58,7 +58,7 @@ def view(*alerts: Alert) -> TargetView:
 
 
 def storm(since: float) -> Alert:
-    return Alert("PreemptionStorm", Severity.CRITICAL, since, "vLLM throws running requests off.", "48 evictions")
+    return Alert("PreemptionStorm", Severity.CRITICAL, since, "vLLM throws running requests off.", "48 preemptions")
 
 
 def push_to(url: str, counts: Counts) -> AlertmanagerPush:

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from e2e_measure import Legs
 from e2e_stack import CLOCK, Stack, wait_for
-from e2e_targets import Phase, Targets, evictions, recorded, scripted, serving
+from e2e_targets import Phase, Targets, preemptions, recorded, scripted, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +22,7 @@ SKIP: Final = 30.0  # of its 42 calm seconds
 CALM: Final = ("healthy_steady", "kv_full_but_fine", "healthy_bursts")
 BRIEF: Final = (
     Phase(15.0, running=4, finished=3.5),
-    Phase(40.0, running=30, waiting=12, kv_usage=0.97, finished=3.5, evicted=2.0),
+    Phase(40.0, running=30, waiting=12, kv_usage=0.97, finished=3.5, preempted=2.0),
     Phase(1e9, running=4, finished=3.5),
 )
 
@@ -43,7 +43,7 @@ def stack(require_tool: Callable[[str], Path], targets: Targets, tmp_path: Path)
 def test_storms_page_by_both_roads_and_end_and_calm_servers_say_nothing(
     stack: Stack, targets: Targets, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = targets.started + evictions(RECORDING)[0] - SKIP
+    first = targets.started + preemptions(RECORDING)[0] - SKIP
     storm = Legs(stack, "storm")
     wait_for("the page by both roads", storm.reached("rule", "firing by prometheus", "firing by push"), first + 120 - CLOCK.monotonic())
     onset = storm.since(first)
@@ -54,7 +54,7 @@ def test_storms_page_by_both_roads_and_end_and_calm_servers_say_nothing(
     end = brief.since(last, "resolved by prometheus", "resolved by push")
 
     with capsys.disabled():
-        sys.stderr.write(f"\nseconds from the first eviction: {onset}; from the last: {end}\n")
+        sys.stderr.write(f"\nseconds from the first preemption: {onset}; from the last: {end}\n")
     assert onset["firing by prometheus"] <= 120
     assert onset["firing by push"] <= 90
 
@@ -75,7 +75,7 @@ def test_storms_page_by_both_roads_and_end_and_calm_servers_say_nothing(
     for alert in (by_prometheus, by_push):
         description = alert["annotations"]["description"]
         assert description.startswith("Engine 0 of demo-8b")
-        assert " evictions in " in description
+        assert " preemptions in " in description
         assert " First: let fewer requests in" in description
 
     pages = {

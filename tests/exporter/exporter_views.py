@@ -87,7 +87,7 @@ STORM = Alert(
     severity=Severity.CRITICAL,
     since=NOW - 40.0,
     summary="Requests are thrown off the GPU.",
-    description="20 of 35 stints ended in eviction.",
+    description="20 of 35 leaving requests were preempted.",
 )
 
 LOWER_SEQUENCES = Change(
@@ -95,7 +95,7 @@ LOWER_SEQUENCES = Change(
     current="32",
     proposed="11",
     reason="24 576 KV tokens / 1 720 tokens per sequence, less 20 % headroom: 11",
-    effect="Evictions stop; waiting moves to the queue.",
+    effect="Preemptions stop; waiting moves to the queue.",
     caution="Change nothing else, measure for ten minutes.",
 )
 
@@ -104,7 +104,7 @@ STORMING = Assessment(
         engine=EngineId(model_name="demo-8b", engine="0"),
         state=State.KV_BOUND,
         cause=Cause.PREEMPTING,
-        evidence=("20 evictions in 120 s", "KV cache peaked at 0.998"),
+        evidence=("20 preemptions in 120 s", "KV cache peaked at 0.998"),
         since=NOW - 60.0,
     ),
     signals=SIGNALS,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kvwatch.exporter.alertmanager_client import Outcome, http_post
-from kvwatch.settings import AlertmanagerSettings, BasicAuthSettings
+from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
+from kvwatch.exporter.alertmanager.client import Outcome, http_post
 
 
 class Peer(HTTPServer):

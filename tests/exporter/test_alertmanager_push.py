@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
-from kvwatch.exporter.alertmanager import AlertmanagerPush
-from kvwatch.exporter.alertmanager_client import Outcome, Post
+from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
+from kvwatch.exporter.alertmanager.client import Outcome, Post
+from kvwatch.exporter.alertmanager.push import AlertmanagerPush
 from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
-from kvwatch.settings import AlertmanagerSettings, BasicAuthSettings
 
 ONE: Final = "http://am-1:9093"
 TWO: Final = "http://am-2:9093"
@@ -79,7 +79,7 @@ class Bench:
         return [replica.step() for replica in self.push.replicas]
 
 
-def storm(since: float, description: str = "48 evictions") -> Alert:
+def storm(since: float, description: str = "48 preemptions") -> Alert:
     return Alert("PreemptionStorm", Severity.CRITICAL, since, "vLLM throws running requests off.", description)
 
 
@@ -111,9 +111,9 @@ def test_a_firing_alert_is_told_once_with_rules_names_labels_and_an_end_four_res
                     "engine": "0",
                     "pod": "vllm-0",
                 },
-                "annotations": {"summary": "vLLM throws running requests off.", "description": "48 evictions"},
-                "startsAt": "2023-11-14T22:30:00.000+00:00",
-                "endsAt": "2023-11-14T22:34:03.000+00:00",
+                "annotations": {"summary": "vLLM throws running requests off.", "description": "48 preemptions"},
+                "startsAt": "2023-11-14T22:30:00.000Z",
+                "endsAt": "2023-11-14T22:34:03.000Z",
                 "generatorURL": "http://kvwatch:20058/",
             }
         ]
@@ -289,7 +289,7 @@ def test_targets_that_come_and_go_leave_nothing_behind() -> None:
     bench.step()
     bench.clock.now = 2000.0
     bench.step()
-    assert bench.push._ledger._by_target == {}
+    assert bench.push._record._by_target == {}
 
 
 def test_targets_and_engines_are_told_apart() -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kvwatch.exporter.alert_definitions import DEFINITIONS
-from kvwatch.exporter.alerts import AlertPolicy, EngineAlerts, TargetAlerts
+from kvwatch.alerts.definitions import DEFINITIONS
+from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
+from kvwatch.config.policy import Objectives, Policy, Thresholds
 from kvwatch.model import (
     CAUSES,
     Alert,
@@ -22,7 +23,7 @@ from kvwatch.model import (
 
 ENGINE = EngineId(model_name="demo-8b", engine="0")
 STATE_OF = {cause: state for state, causes in CAUSES.items() for cause in causes}
-OBJECTIVES = AlertPolicy(time_to_first_token=2.0, inter_token_latency=0.1, e2e_request_latency=30.0)
+OBJECTIVES = Policy(objectives=Objectives(time_to_first_token=2.0, inter_token_latency=0.1, e2e_request_latency=30.0))
 
 
 def verdict(cause: Cause, *evidence: str) -> Verdict:
@@ -48,18 +49,18 @@ def names(alerts: tuple[Alert, ...]) -> set[str]:
 
 
 CALM = (verdict(Cause.OK), signals())
-STORM = (verdict(Cause.PREEMPTING, "12 evictions in 15 s"), signals(slow=0.4, fast=0.5, preemptions=48.0))
+STORM = (verdict(Cause.PREEMPTING, "12 preemptions in 15 s"), signals(slow=0.4, fast=0.5, preemptions=48.0))
 LOST = (verdict(Cause.UNREACHABLE), None)
 
 
 @pytest.mark.parametrize(
     ("numbers", "pages"),
     [
-        pytest.param(signals(slow=0.11, fast=0.11, preemptions=5.0), True, id="just over the ratio with five evictions"),
+        pytest.param(signals(slow=0.11, fast=0.11, preemptions=5.0), True, id="just over the ratio with five preemptions"),
         pytest.param(signals(slow=0.10, fast=0.50, preemptions=50.0), False, id="slow exactly 10 percent"),
         pytest.param(signals(slow=0.50, fast=0.10, preemptions=50.0), False, id="fast exactly 10 percent: the storm is over"),
-        pytest.param(signals(slow=0.50, fast=0.50, preemptions=1.0), False, id="quiet server: 1 eviction in 2 requests"),
-        pytest.param(signals(slow=0.50, fast=0.50, preemptions=4.0), False, id="four evictions"),
+        pytest.param(signals(slow=0.50, fast=0.50, preemptions=1.0), False, id="quiet server: 1 preemption in 2 requests"),
+        pytest.param(signals(slow=0.50, fast=0.50, preemptions=4.0), False, id="four preemptions"),
         pytest.param(signals(slow=1.0, fast=1.0, preemptions=9.0), True, id="nothing finishes"),
         pytest.param(signals(slow=0.08, fast=0.60, preemptions=90.0), False, id="a blip after two busy minutes"),
         pytest.param(signals(slow=None, fast=None, preemptions=0.0), False, id="idle: no denominator"),
@@ -68,19 +69,19 @@ LOST = (verdict(Cause.UNREACHABLE), None)
         pytest.param(None, False, id="never scraped"),
     ],
 )
-def test_preemption_storm_needs_both_windows_above_the_ratio_and_five_evictions(numbers: Signals | None, pages: bool) -> None:
-    fired = EngineAlerts(AlertPolicy()).update(0.0, verdict(Cause.OK), numbers)
+def test_preemption_storm_needs_both_windows_above_the_ratio_and_five_preemptions(numbers: Signals | None, pages: bool) -> None:
+    fired = EngineAlerts(Policy()).update(0.0, verdict(Cause.OK), numbers)
     assert ("PreemptionStorm" in names(fired)) is pages
 
 
 def test_the_policy_moves_the_storms_thresholds() -> None:
-    strict = EngineAlerts(AlertPolicy(storm_ratio=0.3, storm_min_preemptions=50))
+    strict = EngineAlerts(Policy(thresholds=Thresholds(storm_ratio=0.3, storm_min_preemptions=50)))
     assert "PreemptionStorm" not in names(strict.update(0.0, *STORM))
     assert "PreemptionStorm" in names(strict.update(5.0, verdict(Cause.OK), signals(slow=0.31, fast=0.31, preemptions=50.0)))
 
 
 def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_start() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     numbers = signals(slow=0.4, fast=0.5, preemptions=48.0, running=23.0, waiting=9.0, kv_usage=0.98, sustainable_sequences=11)
     alerts.update(0.0, *CALM)
     alerts.update(5.0, verdict(Cause.PREEMPTING), numbers)
@@ -90,8 +91,8 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
         severity=Severity.CRITICAL,
         since=5.0,
         summary="vLLM throws running requests off the GPU and computes them again.",
-        description="Engine 0 of demo-8b (kv_bound, preempting): 48 evictions in 120 s, 40% of the stints on the GPU that ended; "
-        "48 evictions in 30 s, 50% of the stints on the GPU that ended (running 23, waiting 9, cache 98%). "
+        description="Engine 0 of demo-8b (kv_bound, preempting): 48 preemptions in 120 s, 40% of the requests that left the running batch; "
+        "48 preemptions in 30 s, 50% of the requests that left the running batch (running 23, waiting 9, cache 98%). "
         "First: let fewer requests in: limit concurrency at the proxy to 11, which the cache holds with headroom, "
         "then set --max-num-seqs as kvwatch advises.",
     )
@@ -100,12 +101,12 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
 def test_a_storm_seen_for_seconds_only_is_told_once_and_not_once_per_window() -> None:
     numbers = signals(slow=0.4, fast=0.4, preemptions=9.0)
     young = replace(numbers, slow=replace(numbers.slow, seconds=10.0), fast=replace(numbers.fast, seconds=10.0))
-    (storm,) = EngineAlerts(AlertPolicy()).update(0.0, verdict(Cause.PREEMPTING), young)
-    assert storm.description.count("evictions in 10 s") == 1
+    (storm,) = EngineAlerts(Policy()).update(0.0, verdict(Cause.PREEMPTING), young)
+    assert storm.description.count("preemptions in 10 s") == 1
 
 
 def test_a_storm_ends_fifteen_seconds_after_the_first_scrape_that_says_so() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     (storm,) = alerts.update(0.0, *STORM)
     assert alerts.update(5.0, *CALM) == (storm,)
     assert alerts.update(19.9, *CALM) == (storm,)
@@ -113,20 +114,20 @@ def test_a_storm_ends_fifteen_seconds_after_the_first_scrape_that_says_so() -> N
 
 
 def test_a_storm_that_dips_below_its_ratio_for_ten_seconds_goes_on() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     for at, said in ((0.0, STORM), (5.0, CALM), (10.0, CALM), (15.0, STORM), (20.0, CALM), (30.0, CALM)):
         assert [alert.since for alert in alerts.update(at, *said)] == [0.0]
 
 
 def test_a_warning_that_dips_while_firing_does_not_wait_again() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     bound = (verdict(Cause.ADMISSION), signals())
     for at, said, fires in ((0.0, bound, False), (120.0, bound, True), (125.0, CALM, True), (135.0, bound, True), (200.0, bound, True)):
         assert (names(alerts.update(at, *said)) == {"KVBound"}) is fires
 
 
 def test_failed_scrapes_do_not_end_a_storm_for_a_minute() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     (before,) = alerts.update(100.0, *STORM)
     assert alerts.update(105.0, *LOST) == (before,)
     assert alerts.update(160.0, *LOST) == (before,)
@@ -135,7 +136,7 @@ def test_failed_scrapes_do_not_end_a_storm_for_a_minute() -> None:
 
 
 def test_a_storm_that_comes_back_is_a_new_one() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     alerts.update(0.0, *STORM)
     alerts.update(5.0, *CALM)
     alerts.update(20.0, *CALM)
@@ -143,7 +144,7 @@ def test_a_storm_that_comes_back_is_a_new_one() -> None:
 
 
 def test_a_failed_scrape_never_starts_an_alert_and_the_waiting_begins_again_after_it() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     alerts.update(0.0, verdict(Cause.ADMISSION), signals())
     assert alerts.update(120.0, *LOST) == ()
     assert alerts.update(125.0, verdict(Cause.ADMISSION), signals()) == ()
@@ -208,7 +209,7 @@ def test_nothing_fires_however_long_it_lasts(cause: Cause, numbers: Signals | No
 
 
 def test_a_break_starts_the_waiting_time_again() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     alerts.update(0.0, verdict(Cause.ADMISSION), signals())
     alerts.update(100.0, *CALM)
     assert alerts.update(130.0, verdict(Cause.ADMISSION), signals()) == ()
@@ -216,7 +217,7 @@ def test_a_break_starts_the_waiting_time_again() -> None:
 
 
 def test_no_objective_no_latency_alert() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     slow = signals(time_to_first_token=p95(60.0), inter_token_latency=p95(5.0), e2e_latency=p95(600.0))
     for at in (0.0, 300.0, 600.0):
         assert alerts.update(at, verdict(Cause.OK), slow) == ()
@@ -230,7 +231,7 @@ def test_a_missed_objective_is_told_with_the_number_and_the_objective() -> None:
 
 
 def test_scale_out_says_how_many_replicas() -> None:
-    alerts = EngineAlerts(AlertPolicy())
+    alerts = EngineAlerts(Policy())
     alerts.update(0.0, verdict(Cause.ADMISSION), signals(demand_ratio=2.3))
     fired = {alert.name: alert for alert in alerts.update(900.0, verdict(Cause.ADMISSION), signals(demand_ratio=2.3))}
     assert "needs 2.30 times the KV cache" in fired["KVScaleOut"].description

@@ -11,9 +11,9 @@ from exporter_views import VIEW, StillClock
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from kvwatch.exporter.http import Response, Sources, make_app
-from kvwatch.exporter.metrics import ViewCollector
-from kvwatch.exporter.status import status_json
+from kvwatch.exporter.metrics.collector import ViewCollector
+from kvwatch.exporter.web.routes import Response, Sources, make_app
+from kvwatch.exporter.web.status import status_json
 
 
 @dataclass

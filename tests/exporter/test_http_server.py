@@ -11,8 +11,8 @@ from contextlib import ExitStack, closing
 import pytest
 
 from kvwatch.errors import ConfigError
-from kvwatch.exporter import server as server_module
-from kvwatch.exporter.server import WORKERS, serve
+from kvwatch.exporter.web import server as server_module
+from kvwatch.exporter.web.server import WORKERS, serve
 
 IMPATIENCE = 3.0
 """Seconds a client that does everything right is willing to wait; well below every timeout of the server."""

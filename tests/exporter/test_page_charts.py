@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.exporter.charts import HEIGHT, Stretch, Timeline, band_summary, charts, gap_after, nice_top, path, state_band
-from kvwatch.exporter.history import SPAN_SECONDS, Point
+from kvwatch.exporter.web.chart_history import SPAN_SECONDS, Point
+from kvwatch.exporter.web.charts import HEIGHT, BandSegment, Timeline, band_summary, charts, gap_after, nice_top, path, state_band
 from kvwatch.model import State
 
 NOW = 10_000.0
@@ -68,21 +68,21 @@ def test_the_time_axis_is_no_longer_than_the_history(age, span, ticks):
     assert timeline.x(NOW - span) == 0.0
 
 
-def band(*states: tuple[float, State]) -> tuple[Stretch, ...]:
+def band(*states: tuple[float, State]) -> tuple[BandSegment, ...]:
     return state_band([(START + at, state) for at, state in states], HALF_AN_HOUR, interval=5.0)
 
 
 def test_equal_states_in_a_row_are_one_stretch():
     assert band((1770.0, State.HEALTHY), (1780.0, State.HEALTHY), (1790.0, State.KV_BOUND)) == (
-        Stretch(State.HEALTHY, pytest.approx(354.0), pytest.approx(4.0)),
-        Stretch(State.KV_BOUND, pytest.approx(358.0), pytest.approx(2.0)),
+        BandSegment(State.HEALTHY, pytest.approx(354.0), pytest.approx(4.0)),
+        BandSegment(State.KV_BOUND, pytest.approx(358.0), pytest.approx(2.0)),
     )
 
 
 def test_time_nobody_watched_is_left_out_of_the_band():
     assert band((0.0, State.HEALTHY), (900.0, State.HEALTHY)) == (
-        Stretch(State.HEALTHY, pytest.approx(0.0), pytest.approx(1.0)),
-        Stretch(State.HEALTHY, pytest.approx(180.0), pytest.approx(1.0)),
+        BandSegment(State.HEALTHY, pytest.approx(0.0), pytest.approx(1.0)),
+        BandSegment(State.HEALTHY, pytest.approx(180.0), pytest.approx(1.0)),
     )
 
 
@@ -93,7 +93,7 @@ def test_a_band_without_points_is_empty():
 
 def test_the_band_is_told_in_minutes():
     assert (
-        band_summary((Stretch(State.HEALTHY, 0.0, 240.0), Stretch(State.KV_BOUND, 240.0, 120.0)), HALF_AN_HOUR)
+        band_summary((BandSegment(State.HEALTHY, 0.0, 240.0), BandSegment(State.KV_BOUND, 240.0, 120.0)), HALF_AN_HOUR)
         == "State over the last 30 minutes: Healthy 20 min, KV-bound 10 min"
     )
 
@@ -116,7 +116,7 @@ def test_the_plots_carry_axis_values_latest_numbers_and_words():
     assert (requests.top, requests.middle) == ("15", "7.5")
     assert requests.summary == "Requests over the last 30 minutes: running 3 now, 3 to 3; waiting 12 now, 0 to 12"
     assert (tokens.top, tokens.lines[0].latest) == ("500", "402")
-    assert ratio.limit == pytest.approx(HEIGHT / 2), "without evictions the axis ends at twice the limit"
+    assert ratio.limit == pytest.approx(HEIGHT / 2), "without preemptions the axis ends at twice the limit"
     assert ratio.limit_name == "page at 10\N{NARROW NO-BREAK SPACE}%"
 
 

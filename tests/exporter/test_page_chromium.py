@@ -13,11 +13,11 @@ from exporter_views import NOW, SIGNALS, STORMING, UNPOLLED, VIEW, StillClock, f
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from prometheus_client import CollectorRegistry
 
-from kvwatch.exporter.history import History
-from kvwatch.exporter.http import Sources, make_app
-from kvwatch.exporter.page import DETAILED_UP_TO, StatusPage
-from kvwatch.exporter.server import Server, serve
-from kvwatch.exporter.status import status_json
+from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.page import DETAILED_UP_TO, StatusPage
+from kvwatch.exporter.web.routes import Sources, make_app
+from kvwatch.exporter.web.server import Server, serve
+from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Cause, EngineId, State, TargetView
 
 pytestmark = pytest.mark.e2e
@@ -49,7 +49,7 @@ class Watched:
     """A served page whose views a test may change."""
 
     views: Sequence[TargetView]
-    history: History = field(default_factory=History)
+    history: ChartHistory = field(default_factory=ChartHistory)
     server: Server | None = None
 
     @property
@@ -58,8 +58,8 @@ class Watched:
         return self.server.url
 
 
-def past_of(views: Sequence[TargetView]) -> History:
-    history = History()
+def past_of(views: Sequence[TargetView]) -> ChartHistory:
+    history = ChartHistory()
     for second in range(0, 1800, 10):
         for view in views:
             if view.at is not None and not 600 < second < 700:

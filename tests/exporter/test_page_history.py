@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from exporter_views import SIGNALS, STORMING, UNPOLLED, VIEW, failed
 
-from kvwatch.exporter.history import POINTS, SPAN_SECONDS, History, Track
+from kvwatch.exporter.web.chart_history import POINTS, SPAN_SECONDS, ChartHistory, Track
 from kvwatch.model import EngineId, GaugeStats, State
 
 ENGINE = STORMING.verdict.engine
@@ -23,7 +23,7 @@ def view_at(at, *, engine=ENGINE, signals=SIGNALS, target="vllm-0"):
 
 
 def test_a_poll_becomes_a_point():
-    history = History()
+    history = ChartHistory()
     history.record(view_at(100.0))
     assert history.states("vllm-0", ENGINE) == ((100.0, State.KV_BOUND),)
     (point,) = history.points("vllm-0", ENGINE)
@@ -90,7 +90,7 @@ def test_half_an_hour_fits_and_stays_bounded_whatever_the_interval(every, grain)
 
 
 def test_a_failed_poll_is_a_point_without_numbers():
-    history = History()
+    history = ChartHistory()
     history.record(failed(view_at(100.0)))
     (point,) = history.points("vllm-0", ENGINE)
     assert point.state is State.UNKNOWN
@@ -112,7 +112,7 @@ def test_a_view_published_twice_counts_once():
 
 
 def test_the_oldest_point_of_all_is_known():
-    history = History()
+    history = ChartHistory()
     assert history.oldest() is None
     history.record(view_at(100.0))
     history.record(view_at(50.0, target="vllm-1"))
@@ -120,13 +120,13 @@ def test_the_oldest_point_of_all_is_known():
 
 
 def test_a_target_never_polled_leaves_nothing():
-    history = History()
+    history = ChartHistory()
     history.record(UNPOLLED)
     assert history.points("vllm-1", ENGINE) == ()
 
 
 def test_an_engine_that_comes_back_finds_its_past_and_the_gap_in_it():
-    history = History()
+    history = ChartHistory()
     other = EngineId("demo-8b", "1")
     history.record(view_at(100.0))
     history.record(view_at(110.0, engine=other))
@@ -135,14 +135,14 @@ def test_an_engine_that_comes_back_finds_its_past_and_the_gap_in_it():
 
 
 def test_an_engine_gone_for_longer_than_the_span_is_forgotten():
-    history = History()
+    history = ChartHistory()
     history.record(view_at(100.0))
     history.record(view_at(100.0 + SPAN_SECONDS + 1.0, engine=EngineId("demo-8b", "1")))
     assert history.points("vllm-0", ENGINE) == ()
 
 
 def test_a_model_name_that_changes_at_every_poll_does_not_grow_the_history():
-    history = History()
+    history = ChartHistory()
     for poll in range(500):
         history.record(view_at(float(poll), engine=EngineId(f"model-{poll}", "0")))
     kept = [poll for poll in range(500) if history.points("vllm-0", EngineId(f"model-{poll}", "0"))]
@@ -150,7 +150,7 @@ def test_a_model_name_that_changes_at_every_poll_does_not_grow_the_history():
 
 
 def test_a_forgotten_target_leaves_the_others_alone():
-    history = History()
+    history = ChartHistory()
     history.record(view_at(100.0, target="vllm-0"))
     history.record(view_at(100.0, target="vllm-1"))
     history.forget("vllm-0")
@@ -161,7 +161,7 @@ def test_a_forgotten_target_leaves_the_others_alone():
 
 def test_a_full_engine_costs_less_than_sixteen_kibibytes():
     engines = 50
-    history = History()
+    history = ChartHistory()
     tracemalloc.start()
     try:
         for second in range(0, 2000, 2):

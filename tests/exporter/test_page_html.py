@@ -11,9 +11,9 @@ from urllib.parse import urljoin
 import pytest
 from exporter_views import NOW, SIGNALS, STORMING, UNPOLLED, VIEW, StillClock, failed
 
-from kvwatch.exporter.history import History
-from kvwatch.exporter.overview import COLUMNS, ordered, rows_of
-from kvwatch.exporter.page import CONTENT_SECURITY_POLICY, DETAILED_UP_TO, StatusPage
+from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.overview import COLUMNS, ordered, rows_of
+from kvwatch.exporter.web.page import CONTENT_SECURITY_POLICY, DETAILED_UP_TO, StatusPage
 from kvwatch.model import Alert, Cause, EngineId, Severity, State, TargetView
 
 
@@ -32,8 +32,8 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def render(*views: TargetView, query: str = "", clock: StillClock | None = None, history: History | None = None):
-    return StatusPage(lambda: views, clock or StillClock(), history or History()).render(query)
+def render(*views: TargetView, query: str = "", clock: StillClock | None = None, history: ChartHistory | None = None):
+    return StatusPage(lambda: views, clock or StillClock(), history or ChartHistory()).render(query)
 
 
 def read(*views: TargetView, **how) -> Reader:
@@ -61,9 +61,9 @@ def test_one_engine_is_shown_in_full():
         "KV-bound",
         "Preempting",
         "since 07:59:00 UTC, 1 min",
-        "20 evictions in 120 s",
+        "20 preemptions in 120 s",
         "PreemptionStorm",
-        "20 of 35 stints ended in eviction.",
+        "20 of 35 leaving requests were preempted.",
         "--max-num-seqs",
         "402 tokens/s",
         "TTFT P95",
@@ -262,8 +262,8 @@ def test_it_refreshes_as_often_as_there_can_be_news_within_reason(interval, refr
     assert main["data-refresh"] == refresh
 
 
-def filled(views) -> History:
-    history = History()
+def filled(views) -> ChartHistory:
+    history = ChartHistory()
     for second in range(0, 1800, 10):
         for view in views:
             history.record(replace(view, at=NOW - 1800.0 + second))

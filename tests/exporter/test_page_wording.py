@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.exporter.blind_spots import FAILURE_WORDS
-from kvwatch.exporter.wording import ABSENT, CAUSE_WORDS, SEVERITY_ORDER, STATE_WORDS, duration, number, percent, seconds
+from kvwatch.exporter.web.blind_spots import FAILURE_WORDS
+from kvwatch.exporter.web.wording import ABSENT, CAUSE_WORDS, SEVERITY_ORDER, STATE_WORDS, duration, number, percent, seconds
 from kvwatch.model import Cause, FailureReason, State
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from exporter_views import NOW, SIGNALS, STORM, STORMING, UNPOLLED, VIEW, StillClock, failed
 
-from kvwatch.exporter.status import rfc3339, status_json
+from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Cause, State
+from kvwatch.text import rfc3339
 
 
 def document(*views, clock=None):
@@ -39,7 +40,7 @@ def test_a_storming_engine_is_told_in_full():
         "engine": "0",
         "state": "kv_bound",
         "cause": "preempting",
-        "evidence": ["20 evictions in 120 s", "KV cache peaked at 0.998"],
+        "evidence": ["20 preemptions in 120 s", "KV cache peaked at 0.998"],
         "since": "2027-01-15T07:59:00.000Z",
         "transitions": 2,
         "state_seconds": {"healthy": 500.0, "kv_bound": 60.0, "compute_bound": 0.0, "unknown": 8.5},
@@ -58,7 +59,7 @@ def test_a_storming_engine_is_told_in_full():
                 "current": "32",
                 "proposed": "11",
                 "reason": "24 576 KV tokens / 1 720 tokens per sequence, less 20 % headroom: 11",
-                "effect": "Evictions stop; waiting moves to the queue.",
+                "effect": "Preemptions stop; waiting moves to the queue.",
                 "caution": "Change nothing else, measure for ten minutes.",
             }
         ],

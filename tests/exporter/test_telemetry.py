@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from kvwatch import __version__
-from kvwatch.exporter.telemetry import Telemetry
+from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.model import FailureReason
 
 

@@ -14,8 +14,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from kvwatch.exporter.catalogue import FAMILIES, TARGET_UP
-from kvwatch.exporter.metrics import ViewCollector
+from kvwatch.exporter.metrics.catalogue import FAMILIES, TARGET_UP
+from kvwatch.exporter.metrics.collector import ViewCollector
 from kvwatch.model import Alert, Cause, Change, EngineId, Severity, State, TargetView, recommended_max_num_seqs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "metrics.prom"

@@ -57,7 +57,7 @@ class Era:
     many_engines: bool = True
     """Whether it has data parallelism."""
     counts_preemptions: bool = True
-    """Without the counter nobody can tell an eviction, and nothing pages."""
+    """Without the counter nobody can tell a preemption, and nothing pages."""
 
     def expose(self, samples: Iterable[Sample]) -> bytes:
         for change in self.changes:

@@ -24,7 +24,7 @@ def body(seconds, *, engine="0", model="demo-8b", running=8.0, waiting=0.0, usag
 
 
 def storm_body(seconds, since):
-    """The same engine, evicting three sequences a second since then."""
+    """The same engine, preempting three sequences a second since then."""
     return body(seconds, running=20.0, waiting=10.0, usage=0.99, preemptions=3.0 * max(0.0, seconds - since))
 
 

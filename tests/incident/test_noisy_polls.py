@@ -10,10 +10,10 @@ import pytest
 from playing import decimated, replay
 from test_recordings_are_judged_right import LABELS, RECORDINGS, Said, Score, first_scrape, judge_spans, said_of
 
+from kvwatch.assess import judge_for
+from kvwatch.config.settings import Settings
 from kvwatch.incident.recording import Entry, Reader
-from kvwatch.judge import judge_for
 from kvwatch.model import State
-from kvwatch.settings import Settings
 
 INTERVAL = 5.0
 

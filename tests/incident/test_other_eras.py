@@ -9,15 +9,15 @@ from exposition_eras import ERAS, Era, Sample, parse
 from playing import decimated, replay
 from test_recordings_are_judged_right import LABELS, RECORDINGS, Said, Score, first_scrape, judge_spans
 
+from kvwatch.assess import judge_for
+from kvwatch.config.settings import Settings
 from kvwatch.incident.recording import Entry, Reader
-from kvwatch.judge import judge_for
-from kvwatch.settings import Settings
 
 INTERVAL = 5.0
 
 
-def without_evictions(span: dict) -> dict:
-    """Where evictions are not counted, a storm is a queue in front of a full cache, and cannot page."""
+def without_preemptions(span: dict) -> dict:
+    """Where preemptions are not counted, a storm is a queue in front of a full cache, and cannot page."""
     cause = "admission" if span.get("cause") == "preempting" else span.get("cause")
     return span | {"cause": cause, "storm": False}
 
@@ -52,7 +52,7 @@ def era(request) -> Era:
 def score(era) -> Score:
     score = Score()
     for name, labelled in LABELS.items():
-        spans = labelled if era.counts_preemptions else [without_evictions(span) for span in labelled]
+        spans = labelled if era.counts_preemptions else [without_preemptions(span) for span in labelled]
         engines = sorted({span["engine"] for span in spans})
         for engine in engines if era.many_engines or len(engines) == 1 else ():
             judge_spans(score, name, [span for span in spans if span["engine"] == engine], said_in(era, name, engine))

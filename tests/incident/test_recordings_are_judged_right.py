@@ -14,11 +14,11 @@ from typing import Final
 import pytest
 from playing import decimated, replay
 
+from kvwatch.assess import judge_for
+from kvwatch.config.settings import Settings
 from kvwatch.incident.recording import Reader
-from kvwatch.incident.replay import Row
-from kvwatch.judge import judge_for
+from kvwatch.incident.replay import ReplayRow
 from kvwatch.model import State
-from kvwatch.settings import Settings
 
 RECORDINGS: Final = Path(__file__).parent.parent / "data" / "recordings"
 LABELS: Final = json.loads((RECORDINGS / "labels.json").read_text())
@@ -44,7 +44,7 @@ class Score:
 
 
 @lru_cache
-def rows_of(name: str, interval: float) -> list[Row]:
+def rows_of(name: str, interval: float) -> list[ReplayRow]:
     with Reader(RECORDINGS / f"{name}.jsonl.xz", pytest.fail) as reader:
         return list(replay(decimated(iter(reader), interval), "vllm", judge_for(Settings(), interval=interval)))
 

@@ -12,7 +12,7 @@ import tracemalloc
 import pytest
 from recordings_made import body, command, kvwatch, storm_body, write
 
-from kvwatch import cli
+from kvwatch.commands import cli
 
 KEYS = ["t", "target", "model_name", "engine", "state", "cause", "preemption_ratio", "kv_usage", "running", "waiting", "alerts"]
 
@@ -59,7 +59,7 @@ def test_a_healthy_engine(replay):
 
 
 def test_a_storm_pages_with_its_ratio(replay):
-    """Three evictions and one finish a second: three stints of four end in eviction."""
+    """Three preemptions and one finish a second: three leaving requests of four are preempted."""
     lines = replay(*busy(1000, 1100), *((t, storm_body(t, 1100)) for t in range(1100, 1300, 5)))
     last = lines[-1]
     assert (last["state"], last["cause"]) == ("kv_bound", "preempting")

@@ -16,8 +16,8 @@ import pytest
 from peers import answer, free_port, sends
 from recordings_made import body, storm_body, write
 
-from kvwatch import cli
 from kvwatch.clock import SystemClock
+from kvwatch.commands import cli
 from kvwatch.incident.prometheus import Prometheus
 from kvwatch.simulator.config import ServerConfig
 from kvwatch.simulator.load import ClosedLoop

@@ -1,20 +1,20 @@
-"""The table of a replay: which rows are one stretch, and how it is drawn on a narrow terminal."""
+"""The table of a replay: which rows are one span, and how it is drawn on a narrow terminal."""
 
 from __future__ import annotations
 
 import pytest
 from rich.console import Console
 
-from kvwatch.incident.replay import Row
-from kvwatch.incident.table import render, stretches
+from kvwatch.incident.replay import ReplayRow
+from kvwatch.incident.table import render, spans
 from kvwatch.model import Assessment, Cause, EngineId, State, Verdict
 
 STATE_OF = {Cause.OK: State.HEALTHY, Cause.IDLE: State.HEALTHY, Cause.PREEMPTING: State.KV_BOUND}
 
 
-def row(t, cause, evidence="12 evictions in 30 s: 25 % of the stints on the GPU ended in one"):
+def row(t, cause, evidence="12 preemptions in 30 s: 25 % of the requests that left the running batch were preempted"):
     verdict = Verdict(EngineId("demo-8b", "0"), STATE_OF[cause], cause, (evidence,), t)
-    return Row(t, "vllm", Assessment(verdict, None), ())
+    return ReplayRow(t, "vllm", Assessment(verdict, None), ())
 
 
 def told(*spells):
@@ -23,7 +23,7 @@ def told(*spells):
     for cause, seconds in spells:
         rows += [row(t + second, cause) for second in range(seconds)]
         t += seconds
-    return [(one.cause, one.start, one.end) for one in stretches(rows)]
+    return [(one.cause, one.start, one.end) for one in spans(rows)]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_on_a_narrow_terminal_the_evidence_stands_below_its_stretch():
         "0:00 to 0:00  engine 0  healthy ok  -",
         "  3 running",
         "0:10 to 1:14  engine 0  kv_bound preempting  -",
-        "  12 evictions in 30 s: 25 % of the stints on the GPU ended",
-        "  in one",
+        "  12 preemptions in 30 s: 25 % of the requests that left the",
+        "  running batch were preempted",
     ]
 
 
 def test_on_a_wide_one_beside_it():
-    assert [line.split()[:4] for line in drawn(120)[2:]] == [["0:00", "0:00", "0", "healthy"], ["0:10", "1:14", "0", "kv_bound"]]
+    assert [line.split()[:4] for line in drawn(140)[2:]] == [["0:00", "0:00", "0", "healthy"], ["0:10", "1:14", "0", "kv_bound"]]

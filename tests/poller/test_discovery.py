@@ -11,10 +11,10 @@ import dns.rcode
 import pytest
 from name_server import NameServer
 
+from kvwatch.config.settings import DiscoverySettings, TargetSettings
 from kvwatch.errors import ConfigError
 from kvwatch.poller.discovery import Discovery, read_file_sd
 from kvwatch.poller.resolver import dns_lookup
-from kvwatch.settings import DiscoverySettings, TargetSettings
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_pods_behind_a_headless_service_come_and_go_without_a_restart(name_serve
         ["http://10.1.0.10:8000/metrics", "http://10.1.0.11:8000/metrics"],
         [],
     ]
-    assert discovery.discover().faults == ()
+    assert discovery.discover().errors == ()
 
 
 def test_a_fleet_too_large_for_one_datagram_is_asked_for_over_tcp(name_server):
@@ -63,7 +63,7 @@ def test_a_server_that_never_answers_is_told_in_the_same_words_each_time(name_se
         silent.bind(("127.0.0.1", 0))
         settings = DiscoverySettings(dns_server=f"127.0.0.1:{silent.getsockname()[1]}")
         discovery = Discovery([TargetSettings(url=URL)], settings)
-        faults = [discovery.discover().faults for _ in range(2)]
+        faults = [discovery.discover().errors for _ in range(2)]
     assert faults == [(f"{URL}: no answer within 0.05 s; keeping the 0 targets it last named",)] * 2
 
 
@@ -95,13 +95,13 @@ def test_a_dns_outage_keeps_the_targets_and_is_reported(name_server):
     name_server.rcode = dns.rcode.SERVFAIL
     during = discovery.discover()
     assert [target.url for target in during.targets] == ["http://10.1.0.9:8000/metrics"]
-    assert len(during.faults) == 1
-    assert during.faults[0].startswith(URL)
-    assert "SERVFAIL" in during.faults[0]
+    assert len(during.errors) == 1
+    assert during.errors[0].startswith(URL)
+    assert "SERVFAIL" in during.errors[0]
     name_server.rcode = dns.rcode.NOERROR
     name_server.records[PODS, "A"] = ["10.1.0.12"]
     after = discovery.discover()
-    assert ([target.url for target in after.targets], after.faults) == (["http://10.1.0.12:8000/metrics"], ())
+    assert ([target.url for target in after.targets], after.errors) == (["http://10.1.0.12:8000/metrics"], ())
 
 
 def test_a_name_that_does_not_exist_has_no_targets(name_server):
@@ -151,14 +151,14 @@ def test_files_appear_change_and_leave(tmp_path):
 def test_a_half_written_file_keeps_its_last_targets_until_it_is_whole_or_gone(tmp_path):
     file = tmp_path / "vllm.json"
     discovery = Discovery([], DiscoverySettings(files=[str(file)]))
-    assert discovery.discover().faults == (f"{file}: no such file",)
+    assert discovery.discover().errors == (f"{file}: no such file",)
     file.write_text('[{"targets": ["10.1.0.1:8000"]}]')
-    assert discovery.discover().faults == ()
+    assert discovery.discover().errors == ()
     file.write_text('[{"targets": ["10.1.0.2:80')
     broken = discovery.discover()
     assert [target.url for target in broken.targets] == ["http://10.1.0.1:8000/metrics"]
-    assert broken.faults[0].startswith(f"{file}: not JSON: ")
-    assert broken.faults[0].endswith("keeping the 1 targets it last named")
+    assert broken.errors[0].startswith(f"{file}: not JSON: ")
+    assert broken.errors[0].endswith("keeping the 1 targets it last named")
     file.unlink()
     assert urls(discovery) == []
     file.write_text("nonsense")
@@ -202,16 +202,16 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path, text, fault):
         read_file_sd(file)
     discovered = Discovery([], DiscoverySettings(files=[str(file)])).discover()
     assert discovered.targets == ()
-    assert fault in discovered.faults[0]
-    assert "\n" not in discovered.faults[0]
-    assert "secret" not in discovered.faults[0]
+    assert fault in discovered.errors[0]
+    assert "\n" not in discovered.errors[0]
+    assert "secret" not in discovered.errors[0]
 
 
 def test_a_file_that_is_not_text_is_a_fault_and_no_crash(tmp_path):
     (tmp_path / "vllm.yml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder.yml").mkdir()
     discovered = Discovery([], DiscoverySettings(files=[str(tmp_path / "*.yml")])).discover()
-    assert (discovered.targets, len(discovered.faults)) == ((), 2)
+    assert (discovered.targets, len(discovered.errors)) == ((), 2)
 
 
 def test_one_url_is_watched_once_and_one_name_means_one_target(tmp_path):
@@ -220,4 +220,4 @@ def test_one_url_is_watched_once_and_one_name_means_one_target(tmp_path):
     fixed = TargetSettings(url="http://10.1.0.1:8000/metrics", name="chat")
     discovered = Discovery([fixed], DiscoverySettings(files=[str(file), str(tmp_path / "v*")])).discover()
     assert discovered.targets == (fixed,)
-    assert discovered.faults == ("http://10.1.0.2:8000/metrics: the name 'chat' is taken by another target; not watched",)
+    assert discovered.errors == ("http://10.1.0.2:8000/metrics: the name 'chat' is taken by another target; not watched",)

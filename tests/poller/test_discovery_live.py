@@ -10,13 +10,13 @@ import pytest
 from name_server import NameServer
 
 from kvwatch.clock import SystemClock
+from kvwatch.config.settings import Settings
+from kvwatch.daemon.watch import Daemon
 from kvwatch.model import TargetView
-from kvwatch.settings import Settings
 from kvwatch.simulator.config import ServerConfig
 from kvwatch.simulator.load import ClosedLoop, parse_lengths
 from kvwatch.simulator.server import SimulatorServer
 from kvwatch.simulator.simulation import Simulation
-from kvwatch.watch import Daemon
 
 PODS = "vllm-pods.serving.svc.cluster.local."
 

@@ -20,15 +20,15 @@ from typing import Any, Final
 import pytest
 from playing import decimated
 
+from kvwatch.alerts.definitions import DEFINITIONS, ENGINE_ALERTS, HOLD_SECONDS, PROMETHEUS_PREFIX
+from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
+from kvwatch.assess import judge_for, policy_of
+from kvwatch.config.settings import Settings
 from kvwatch.errors import ScrapeError
-from kvwatch.exporter.alert_definitions import DEFINITIONS, ENGINE_ALERTS, HOLD_SECONDS, PROMETHEUS_PREFIX
-from kvwatch.exporter.alerts import EngineAlerts, TargetAlerts
-from kvwatch.exporter.metrics import samples_of
+from kvwatch.exporter.metrics.collector import samples_of
 from kvwatch.incident.recording import Entry, Reader
-from kvwatch.judge import judge_for, policy_of
 from kvwatch.model import EngineId, FailureReason, ScrapeFailure, TargetView
 from kvwatch.poller.vllm import parse_scrape
-from kvwatch.settings import Settings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORDINGS: Final = sorted((ROOT / "tests" / "data" / "recordings").glob("*.jsonl.xz"))

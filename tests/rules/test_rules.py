@@ -11,10 +11,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kvwatch.exporter.alert_conditions import AlertPolicy
-from kvwatch.exporter.alert_definitions import DEFINITIONS, HOLD_SECONDS, KEEP_SECONDS, PROMETHEUS_PREFIX
-from kvwatch.settings import ThresholdSettings
-from kvwatch.values import parse_duration
+from kvwatch.alerts.definitions import DEFINITIONS, HOLD_SECONDS, KEEP_SECONDS, PROMETHEUS_PREFIX
+from kvwatch.config.policy import Policy
+from kvwatch.config.values import parse_duration
 
 RULES: Final = Path(__file__).resolve().parents[2] / "rules"
 RULE_FILE: Final = RULES / "kvwatch.rules.yaml"
@@ -65,18 +64,12 @@ def test_a_rule_has_the_severity_labels_summary_and_times_of_its_definition(name
 
 
 def test_the_storm_rule_has_the_default_thresholds() -> None:
-    policy = AlertPolicy()
+    policy = Policy()
     assert re.findall(r"(>=?) ([\d.]+)", ALERTS["KVWatchPreemptionStorm"]["expr"]) == [
-        (">", f"{policy.storm_ratio:.2f}"),
-        (">", f"{policy.storm_ratio:.2f}"),
-        (">=", str(policy.storm_min_preemptions)),
+        (">", f"{policy.thresholds.storm_ratio:.2f}"),
+        (">", f"{policy.thresholds.storm_ratio:.2f}"),
+        (">=", str(policy.thresholds.storm_min_preemptions)),
     ]
-
-
-def test_defaults_of_alerts_and_settings_agree() -> None:
-    policy, settings = AlertPolicy(), ThresholdSettings()
-    assert policy.storm_ratio == settings.storm_ratio
-    assert policy.storm_min_preemptions == settings.storm_min_preemptions
 
 
 @pytest.mark.parametrize(

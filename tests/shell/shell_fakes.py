@@ -34,7 +34,7 @@ def scrape(at, *snapshots, **facts):
 
 
 def storming(at, since):
-    """A scrape of an engine that evicts three sequences a second and finishes one, since *since*."""
+    """A scrape of an engine that preempts three sequences a second and finishes one, since *since*."""
     seconds = at - since
     return scrape(
         at,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.announce import announce
+from kvwatch.daemon.watch_log import announce
 from kvwatch.model import (
     Alert,
     Assessment,
@@ -20,10 +20,10 @@ from kvwatch.model import (
 )
 
 ZERO, ONE = EngineId("demo-8b", "0"), EngineId("demo-8b", "1")
-STORM = Alert("PreemptionStorm", Severity.CRITICAL, 1.0, "Requests are evicted", "42 % of the stints ended in eviction")
+STORM = Alert("PreemptionStorm", Severity.CRITICAL, 1.0, "Requests are preempted", "42 % of the leaving requests were preempted")
 BOUND = Alert("KVBound", Severity.WARNING, 1.0, "KV cache is the limit", "12 wait")
 DOWN = Alert("TargetDown", Severity.WARNING, 1.0, "vLLM does not answer", "timeout")
-LEVER = Change("--max-num-seqs", "32", "11", "24 576 KV tokens", "fewer evictions", "longer queue")
+LEVER = Change("--max-num-seqs", "32", "11", "24 576 KV tokens", "fewer preemptions", "longer queue")
 OTHER = Change("add replicas", None, None, "demand is 1.4 pools", "shorter queue", "costs a GPU")
 
 

@@ -10,14 +10,14 @@ import socket
 import pytest
 from pydantic import BaseModel
 
-from kvwatch import cli
 from kvwatch.clock import SystemClock
-from kvwatch.config import load
+from kvwatch.commands import cli
+from kvwatch.config.flags import add_flags
+from kvwatch.config.settings import Settings
+from kvwatch.config.sources import load
+from kvwatch.config.values import parse_duration
+from kvwatch.daemon.watch import Daemon
 from kvwatch.errors import ConfigError
-from kvwatch.flags import add_flags
-from kvwatch.settings import Settings
-from kvwatch.values import parse_duration
-from kvwatch.watch import Daemon
 
 SECRET = "hunter2"  # noqa: S105 - looked for in what is printed
 
@@ -54,7 +54,7 @@ def urls(settings):
 def faults_of(call):
     with pytest.raises(ConfigError) as caught:
         call()
-    return caught.value.faults
+    return caught.value.errors
 
 
 def test_zero_configuration_watches_the_vllm_beside_us(configure):

@@ -18,10 +18,10 @@ from peers import answer, drips, is_silent, sends
 from shell_fakes import FakeClock, scrape
 
 from kvwatch.clock import SystemClock
+from kvwatch.config.settings import Settings
+from kvwatch.daemon.watch import Daemon
 from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
-from kvwatch.settings import Settings
-from kvwatch.watch import Daemon
 
 PATIENCE = 10.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
@@ -289,7 +289,7 @@ def test_a_resolver_that_hangs_holds_up_neither_the_start_nor_other_targets(runn
         poll={"interval": "1s"},
         web={"listen_address": "127.0.0.1:0"},
     )
-    monkeypatch.setattr("kvwatch.watch.Discovery.discover", lambda _: released.wait(PATIENCE))
+    monkeypatch.setattr("kvwatch.daemon.watch.Discovery.discover", lambda _: released.wait(PATIENCE))
     daemon = running(configured, lambda _: scrape(SystemClock().monotonic()))
     try:
         assert eventually(lambda: [view.at is not None for view in daemon.views()] == [True])
@@ -322,7 +322,7 @@ class Process:
 
     def __init__(self, *arguments, env=None, before=""):
         # SIGINT must not be ignored, as it is in a shell's background job.
-        program = f"{before}\nimport sys; from kvwatch.cli import main; sys.exit(main())"
+        program = f"{before}\nimport sys; from kvwatch.commands.cli import main; sys.exit(main())"
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, "run", "--web.listen-address=127.0.0.1:0", "--log.format=json", *arguments],
             stdout=subprocess.PIPE,
@@ -417,7 +417,7 @@ def test_a_signal_ends_it_within_a_second_while_a_scraper_is_silent(process, pee
 def test_a_signal_ends_it_within_a_second_while_a_page_is_drawn(process, peer):
     slow = """
 import sys, time
-from kvwatch.exporter.page import StatusPage
+from kvwatch.exporter.web.page import StatusPage
 StatusPage.render = lambda *_: (print("drawing", file=sys.stderr, flush=True), time.sleep(30))
 """
 

@@ -19,9 +19,9 @@ import structlog
 from peers import Peer, answer, drips, is_silent, resets, sends, sends_without_end
 
 from kvwatch.clock import SystemClock
+from kvwatch.config.settings import Settings
+from kvwatch.daemon.watch import Daemon
 from kvwatch.model import Cause, FailureReason, State
-from kvwatch.settings import Settings
-from kvwatch.watch import Daemon
 
 INTERVAL = DEADLINE = 1.5
 """Longer than a busy machine needs for any of the answers."""

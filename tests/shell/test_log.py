@@ -9,8 +9,8 @@ import logging
 import pytest
 import structlog
 
-from kvwatch import log
-from kvwatch.settings import LogSettings
+from kvwatch.config.settings import LogSettings
+from kvwatch.daemon import logging as log
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kvwatch.clock import SystemClock
-from kvwatch.schedule import Every, Schedule
+from kvwatch.daemon.schedule import Every, Schedule
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 PATIENCE = 5.0
@@ -138,26 +138,26 @@ def test_a_step_of_the_wall_clock_is_healed_once(schedule, clock, step):
     schedule.every(3600.0, "hourly", ran.set)
     schedule.start()
     assert ran.wait(PATIENCE)
-    assert schedule.heal() is False
+    assert schedule.follow_clock() is False
 
     clock.step = step
 
-    assert schedule.heal() is True
+    assert schedule.follow_clock() is True
     assert [job.next_run_time.timestamp() for job in schedule._scheduler.get_jobs()] == [pytest.approx(clock.unix(), abs=2.0)]
-    assert schedule.heal() is False
+    assert schedule.follow_clock() is False
 
 
 def test_a_clock_that_is_slewed_needs_no_healing(schedule, clock):
     schedule.every(3600.0, "hourly", lambda: None)
     clock.step = 0.5
-    assert schedule.heal() is False
+    assert schedule.follow_clock() is False
 
 
 def test_slewing_for_long_is_no_step(schedule, clock):
     """NTP may slew by seconds in all, each heartbeat seeing little of it."""
     for tenth in range(50):
         clock.step = tenth / 10
-        assert schedule.heal() is False
+        assert schedule.follow_clock() is False
 
 
 def test_a_removed_job_runs_no_more(schedule, overruns):

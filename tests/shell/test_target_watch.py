@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from shell_fakes import ENGINE, FakeClock, scrape, snapshot
 
+from kvwatch.assess import judge_for
+from kvwatch.config.settings import Settings, TargetSettings
+from kvwatch.daemon.target_watch import TargetWatch
 from kvwatch.errors import ScrapeError
-from kvwatch.exporter.telemetry import Telemetry
-from kvwatch.judge import judge_for
+from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.model import CAUSES, Cause, EngineId, FailureReason, State
-from kvwatch.settings import Settings, TargetSettings
-from kvwatch.target_watch import TargetWatch
 
 INTERVAL = 5.0
 

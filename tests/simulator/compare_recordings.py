@@ -27,7 +27,7 @@ SETTLE = 15.0
 RATIO_BAR = 0.25
 USAGE_BAR = 0.08
 FLOORS = {"preemption_ratio": 0.02}
-"""Differences that are none: two evictions in a hundred stints."""
+"""Differences that are none: two preemptions in a hundred leaving requests."""
 
 
 @dataclass(frozen=True)

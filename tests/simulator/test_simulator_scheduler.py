@@ -107,7 +107,7 @@ def test_prefill_of_a_long_context_costs_more_pairs_than_a_short_one():
     assert (first.prefill_pairs, second.prefill_pairs) == (32 * 16, 32 * 48)
 
 
-def test_newest_running_request_is_evicted_and_queued_before_all_others():
+def test_newest_running_request_is_preempted_and_queued_before_all_others():
     old, new, waiting = request(0, 80), request(1, 80), request(2, 80)
     scheduler = scheduler_with(old, new, waiting)
     step(scheduler)
@@ -115,7 +115,7 @@ def test_newest_running_request_is_evicted_and_queued_before_all_others():
     assert scheduler.pool.free == 0
     plan = scheduler.plan()
     assert [each.number for each in plan.preempted] == [1]
-    assert plan.admitted == [], "vLLM admits nobody in a step that evicts"
+    assert plan.admitted == [], "vLLM admits nobody in a step that preempts"
     assert [each.number for each in scheduler.waiting] == [1, 2]
     assert (new.computed, new.generated, new.blocks) == (0, 1, [])
     assert old.blocks, "the older one goes on"
@@ -130,22 +130,22 @@ def test_request_that_is_itself_the_newest_gives_way():
     assert [each.number for each, _ in plan.work] == [0]
 
 
-def test_evicted_request_needs_room_for_what_it_had_generated_too():
+def test_preempted_request_needs_room_for_what_it_had_generated_too():
     scheduler = scheduler_with(request(0, 80), request(1, 80), enable_prefix_caching=False)
     step(scheduler)
     scheduler.plan()
-    evicted = scheduler.waiting[0]
-    assert evicted.length == 81, "80 prompt tokens and the one that came out"
+    preempted = scheduler.waiting[0]
+    assert preempted.length == 81, "80 prompt tokens and the one that came out"
     assert scheduler.pool.free == 4
     assert scheduler.plan().admitted == [], "81 tokens are 6 blocks"
 
 
 @pytest.mark.parametrize(("caching", "recomputed"), [pytest.param(True, 17, id="cached"), pytest.param(False, 81, id="from zero")])
-def test_evicted_request_takes_back_blocks_that_were_not_handed_out_again(caching, recomputed):
+def test_preempted_request_takes_back_blocks_that_were_not_handed_out_again(caching, recomputed):
     old, new = request(0, 80, output=2), request(1, 80)
     scheduler = scheduler_with(old, new, enable_prefix_caching=caching)
     step(scheduler)
-    step(scheduler)  # the old one takes the evicted one's last block, gives its second token and is done
+    step(scheduler)  # the old one takes the preempted one's last block, gives its second token and is done
     assert list(scheduler.waiting) == [new]
     plan = scheduler.plan()
     assert plan.admitted == [new]
@@ -191,7 +191,7 @@ def test_invariants_hold_under_random_load(seed, caching):
         enable_prefix_caching=caching,
     )
     scheduler = Scheduler(flags)
-    added, first_admissions, finished, evictions = 0, [], 0, 0
+    added, first_admissions, finished, preemptions = 0, [], 0, 0
     for _ in range(1500):
         if added < 150 and random.random() < 0.3:
             prompt = random.randint(1, 200)
@@ -201,7 +201,7 @@ def test_invariants_hold_under_random_load(seed, caching):
             continue
         known = {each.number for each in scheduler.running} | {each.number for each in scheduler.waiting if each.preemptions}
         plan = scheduler.plan()
-        evictions += len(plan.preempted)
+        preemptions += len(plan.preempted)
         first_admissions += [each.number for each in plan.admitted if each.number not in known]
         assert plan.work, "somebody always gets on: no deadlock"
         assert plan.tokens <= flags.max_num_batched_tokens
@@ -210,7 +210,7 @@ def test_invariants_hold_under_random_load(seed, caching):
         assert held(scheduler) + scheduler.pool.free == scheduler.pool.capacity
         assert not (plan.preempted and plan.admitted)
         if plan.preempted:
-            assert scheduler.waiting[0] is plan.preempted[-1], "the oldest of the evicted is the next to run"
+            assert scheduler.waiting[0] is plan.preempted[-1], "the oldest of the preempted is the next to run"
         for each, tokens in plan.work:
             assert tokens >= 1
             assert len(each.blocks) * flags.block_size >= each.computed + tokens
@@ -218,7 +218,7 @@ def test_invariants_hold_under_random_load(seed, caching):
         finished += sum(each.generated >= each.output for each in emitted)
     assert first_admissions == sorted(first_admissions), "first come, first served"
     assert finished > 20
-    assert evictions > 0 or flags.max_num_seqs < 4
+    assert preemptions > 0 or flags.max_num_seqs < 4
 
 
 @pytest.mark.parametrize(

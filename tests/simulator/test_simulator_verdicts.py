@@ -8,7 +8,7 @@ import pytest
 from compare_recordings import CASES, RECORDINGS, phases, read_recording, window
 
 from kvwatch.classifier.engine import TargetClassifier
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, State
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.simulator.__main__ import add_server_flags, server_config
@@ -41,7 +41,7 @@ def test_last_twenty_seconds_of_the_loaded_phase_get_the_recorded_verdict(case):
     add_server_flags(parser)
     simulation = Simulation(server_config(parser.parse_args(header["flags"])), profile=CPU_25M, seed=1, start_unix=1.75e9)
     simulation.play(phases(header, case, RECORDINGS))
-    classifier = TargetClassifier(Thresholds(), interval=5.0)
+    classifier = TargetClassifier(Policy(), interval=5.0)
     verdicts = []
     _, end = window(header, case.phase)
     for poll in range(int(end // 5)):

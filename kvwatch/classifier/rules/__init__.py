@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, counted
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.rules import (
     admission,
     compute,
@@ -18,15 +18,16 @@ from kvwatch.classifier.rules import (
     stalled,
     step_budget,
 )
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import counted
 
-Rule = Callable[[Signals, Thresholds], Finding | None]
+Rule = Callable[[Signals, Policy], Candidate | None]
 
 PRECEDENCE: Final[tuple[Rule, ...]] = (
     stalled.judge,  # frozen gauges look like anything else
     idle.judge,  # the windows remember what is over
-    preempting.judge,  # evictions are the dearest trouble
+    preempting.judge,  # preemptions are the dearest trouble
     deferred.judge,  # these requests do not wait for capacity
     admission.judge,
     step_budget.judge,
@@ -37,13 +38,13 @@ PRECEDENCE: Final[tuple[Rule, ...]] = (
 )
 
 
-def find(signals: Signals, thresholds: Thresholds) -> Finding:
+def find(signals: Signals, policy: Policy) -> Candidate:
     """The first rule that speaks; ``unknown``/``ambiguous`` when none does."""
     for judge in PRECEDENCE:
-        finding = judge(signals, thresholds)
+        finding = judge(signals, policy)
         if finding is not None:
             return finding
-    return Finding(State.UNKNOWN, Cause.AMBIGUOUS, _missing(signals))
+    return Candidate(State.UNKNOWN, Cause.AMBIGUOUS, _missing(signals))
 
 
 def _missing(signals: Signals) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, counted, number, percent
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.rules.pressure import (
     fullness,
     is_hot,
@@ -14,13 +14,14 @@ from kvwatch.classifier.rules.pressure import (
     share_of_steps_with_prefill,
 )
 from kvwatch.classifier.rules.queue import is_sustained
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import counted, number, percent
 
 _NEVER_RESTS: Final = 0.85
 
 
-def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
+def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A sustained queue, and at its fullest the cache had no room for the next prompt.
 
     Where the next prompt is not known, a hot cache under a running count that swings says the same; a count that stands
@@ -36,8 +37,8 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
     if next_prompt_does_not_fit(signals) and needed is not None:
         free, missing = (f"{number((1 - full) * pool)} KV tokens", number(needed * pool)) if pool else (percent(1 - full), percent(needed))
         reason = f"{free} free at the fullest moment < about {missing} the next prompt needs"
-        return Finding(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
+        return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     if is_hot(signals) and not is_pinned(signals):
         reason = f"KV cache at {percent(full)} at its fullest while the running count swings"
-        return Finding(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
+        return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     return None

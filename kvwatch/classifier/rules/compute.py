@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.finding import Finding, counted, number
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.rules.queue import is_sustained
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import counted, number
 
 
-def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
+def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A smaller batch did as much work, with or without a queue; or a queue that no other limit explains."""
     found = signals.saturation
     if found is not None:
@@ -16,8 +17,8 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
             f"{number(found.running_now)} running yield {number(found.tokens_per_second_now)} tokens/s, "
             f"{number(found.running_then)} yielded {number(found.tokens_per_second_then)}: a larger batch no longer helps"
         )
-        return Finding(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
+        return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
     if is_sustained(signals) and signals.recent.queue is not None and signals.fast.kv_usage is not None:
         evidence = f"{counted(signals.recent.queue.mean, 'request')} waiting, and neither KV blocks, slots nor prefill explain it"
-        return Finding(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
+        return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
     return None

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, number, percent
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.rules.queue import is_sustained
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import number, percent
 
 _WHOLE_CORE: Final = 0.9
 _IDLE_GPU: Final = 0.8
 
 
-def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
+def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """The API server's process uses a whole core while there is work, or the GPU idles while requests wait."""
     running = signals.fast.running
     busy = running is not None and running.mean > 0
     if busy and signals.process_cpu_ratio is not None and signals.process_cpu_ratio >= _WHOLE_CORE:
         evidence = f"the API server process uses {signals.process_cpu_ratio:.2f} cores: it can hand out no more than one"
-        return Finding(State.COMPUTE_BOUND, Cause.FRONTEND, (evidence,))
+        return Candidate(State.COMPUTE_BOUND, Cause.FRONTEND, (evidence,))
     if signals.gpu_utilization is not None and signals.gpu_utilization < _IDLE_GPU and is_sustained(signals):
         waiting = number(signals.recent.queue.mean if signals.recent.queue else 0)
         evidence = f"the GPU is {percent(signals.gpu_utilization)} busy while {waiting} requests wait"
-        return Finding(State.COMPUTE_BOUND, Cause.FRONTEND, (evidence,))
+        return Candidate(State.COMPUTE_BOUND, Cause.FRONTEND, (evidence,))
     return None

@@ -1,25 +1,26 @@
-"""``kv_bound``/``preempting``: running requests are evicted and computed again."""
+"""``kv_bound``/``preempting``: running requests are preempted and computed again."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, counted, number, percent
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_pinned
 from kvwatch.classifier.rules.queue import is_sustained
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import counted, number, percent
 
 _FEWEST: Final = 3
-"""Single evictions happen to a cache that is well used."""
+"""Single preemptions happen to a cache that is well used."""
 _WORTH_NAMING: Final = 0.02
 _BY_ITSELF: Final = 0.05
 
 
-def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
-    """Several evictions in half a minute and lately, a share of the stints worth naming, and no cache with plenty of room.
+def judge(signals: Signals, _policy: Policy) -> Candidate | None:
+    """Several preemptions in half a minute and lately, a share of the leaving requests worth naming, and no cache with plenty of room.
 
-    The counter lags (vLLM counts an eviction when its victim next emits a token) and counts evictions for priority and
+    The counter lags (vLLM counts a preemption when its victim next emits a token) and counts preemptions for priority and
     for cache resets too, so a cache that was never half full says these were not for want of KV.
     """
     window = signals.fast
@@ -28,19 +29,19 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         return None
     if not signals.recent.preemptions or has_plenty_of_room(signals):
         return None
-    evidence = [f"{counted(count, 'eviction')} in {number(window.seconds)} s"]
+    evidence = [f"{counted(count, 'preemption')} in {number(window.seconds)} s"]
     if ratio is not None:
-        evidence[0] += f": {percent(ratio)} of the stints on the GPU ended in one"
+        evidence[0] += f": {percent(ratio)} of the requests that left the running batch were preempted"
     if window.kv_usage is not None:
         evidence.append(f"KV cache at {percent(window.kv_usage.peak)} at its fullest")
     if signals.waiting:
         evidence.append(f"{counted(signals.waiting, 'request')} waiting")
-    return Finding(State.KV_BOUND, Cause.PREEMPTING, tuple(evidence))
+    return Candidate(State.KV_BOUND, Cause.PREEMPTING, tuple(evidence))
 
 
 def _smallest_ratio(signals: Signals) -> float:
-    """From which share of the stints on evictions are what holds the engine back.
+    """From which share of the leaving requests on preemptions are what holds the engine back.
 
-    While nobody waits, or while the slots are taken anyway, a few evictions are the price of a cache that is well used.
+    While nobody waits, or while the slots are taken anyway, a few preemptions are the price of a cache that is well used.
     """
     return _WORTH_NAMING if is_sustained(signals) and not is_pinned(signals) else _BY_ITSELF

@@ -1,6 +1,6 @@
-"""Whether the cache is the thing that has no room: asked by the rules that explain a queue or an eviction.
+"""Whether the cache is the thing that has no room: asked by the rules that explain a queue or a preemption.
 
-Usage is sampled after a step, so it dips whenever a request has just left or been evicted; only the fullest moment of
+Usage is sampled after a step, so it dips whenever a request has just left or been preempted; only the fullest moment of
 the window says what was possible.
 """
 
@@ -62,7 +62,7 @@ def is_hot(signals: Signals) -> bool:
 def has_plenty_of_room(signals: Signals) -> bool:
     """Even with one more sequence the cache was far from full, and at no moment half full.
 
-    An eviction frees what its victim held, and after a wave of requests has ended together a sample may catch a cache
+    A preemption frees what its victim held, and after a wave of requests has ended together a sample may catch a cache
     that was full a moment before.
     """
     full = fullness(signals)

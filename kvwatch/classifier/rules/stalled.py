@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.finding import Finding, number
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.classifier.candidate import Candidate
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import number
 
 
-def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
+def judge(signals: Signals, policy: Policy) -> Candidate | None:
     """No number moves at all for a while, or for longer no token comes out although the engine still steps.
 
     Gauges are set once a step, so a frozen engine repeats its last ones, and they may look like a full cache or a queue:
@@ -15,13 +16,13 @@ def judge(signals: Signals, thresholds: Thresholds) -> Finding | None:
     """
     lifeless, silent = signals.seconds_without_life, signals.seconds_without_progress
     work = f"{number(signals.running or 0)} running and {number(signals.waiting or 0)} waiting"
-    if lifeless is not None and lifeless >= thresholds.stall_seconds and signals.clients_left:
+    if lifeless is not None and lifeless >= policy.thresholds.stall and signals.clients_left:
         stale = f"{work} since {number(lifeless)} s, but as many clients have left since: the gauges show the moment before"
-        return Finding(State.UNKNOWN, Cause.STALE, (stale,))
-    if lifeless is not None and lifeless >= thresholds.stall_seconds:
+        return Candidate(State.UNKNOWN, Cause.STALE, (stale,))
+    if lifeless is not None and lifeless >= policy.thresholds.stall:
         evidence = f"{work}, and no counter or gauge has moved for {number(lifeless)} s: the engine does not step"
-    elif silent is not None and silent >= thresholds.silence_seconds:
+    elif silent is not None and silent >= policy.thresholds.silence:
         evidence = f"{work}, and no token has come out for {number(silent)} s although the engine still steps"
     else:
         return None
-    return Finding(State.COMPUTE_BOUND, Cause.STALLED, (evidence,))
+    return Candidate(State.COMPUTE_BOUND, Cause.STALLED, (evidence,))

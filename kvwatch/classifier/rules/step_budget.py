@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.finding import Finding, counted, number, percent
+from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling
 from kvwatch.classifier.rules.queue import is_sustained
-from kvwatch.classifier.thresholds import Thresholds
+from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import counted, number, percent
 
 _MOSTLY_PREFILL: Final = 0.5
 _SMALLEST_BUDGET: Final = 128.0
@@ -17,7 +18,7 @@ _IN_MOST_STEPS: Final = 0.5
 _FULL_STEP: Final = 0.9
 
 
-def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
+def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A sustained queue, steps made mostly of prompt tokens, and either a prompt under way in most of them or no other limit.
 
     vLLM admits a waiting request unless the step's tokens, the slots or the blocks are used up (or it is deferred), so
@@ -36,7 +37,7 @@ def judge(signals: Signals, _thresholds: Thresholds) -> Finding | None:
         evidence.append(f"{number(tokens)} tokens a step, {percent(share)} of them prompt")
     if signals.prompt_tokens_per_second is not None:
         evidence.append(f"prefill stands at {number(signals.prompt_tokens_per_second)} tokens/s")
-    return Finding(State.COMPUTE_BOUND, Cause.STEP_BUDGET, tuple(evidence))
+    return Candidate(State.COMPUTE_BOUND, Cause.STEP_BUDGET, tuple(evidence))
 
 
 def _steps_are_full(signals: Signals) -> bool:

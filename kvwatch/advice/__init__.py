@@ -1,0 +1,1 @@
+"""A verdict and its signals become an ordered list of changes. Pure."""

@@ -1,0 +1,92 @@
+"""Verdict, signals and what is known of the configuration become an ordered list of changes: best first, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import MappingProxyType
+from typing import Final
+
+from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.levers import memory, scale, slots
+from kvwatch.config.policy import KnownConfig
+from kvwatch.model import Cause, Change, EngineConfig, Signals, State, Verdict
+
+Lever = Callable[[AdviceInputs], Change | None]
+
+
+def _if_cache_is_next(lever: Lever) -> Lever:
+    """The lever, where more sequences want to run than the cache holds: with room to spare, a larger cache helps nobody."""
+
+    @wraps(lever)
+    def limited(inputs: AdviceInputs) -> Change | None:
+        return lever(inputs) if inputs.room is not None and inputs.room.sequences < inputs.wanted else None
+
+    return limited
+
+
+LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
+    {
+        Cause.OK: (),
+        Cause.IDLE: (),
+        Cause.KV_HIGH: (scale.more_room_soon,),
+        Cause.PREEMPTING: (
+            slots.fewer_sequences,
+            memory.more_memory,
+            memory.eight_bit_kv,
+            memory.prefix_caching,
+            scale.replicas_for_kv,
+            memory.smaller_weights,
+            memory.shorter_limit,
+            memory.shared_beginnings,
+        ),
+        Cause.ADMISSION: (
+            memory.more_memory,
+            memory.eight_bit_kv,
+            memory.prefix_caching,
+            scale.replicas_for_kv,
+            memory.smaller_weights,
+            memory.shorter_limit,
+            memory.shared_beginnings,
+        ),
+        Cause.SEQUENCE_SLOTS: (
+            slots.more_sequences,
+            scale.replicas_for_kv,
+            _if_cache_is_next(memory.more_memory),
+            _if_cache_is_next(memory.eight_bit_kv),
+        ),
+        Cause.STEP_BUDGET: (
+            scale.chunked_prefill,
+            slots.larger_step,
+            memory.prefix_caching,
+            memory.shared_beginnings,
+            scale.replicas_for_compute,
+        ),
+        Cause.COMPUTE: (scale.replicas_for_compute, slots.smaller_step, slots.batch_that_still_pays),
+        Cause.FRONTEND: (scale.more_api_servers, scale.coarser_stream, scale.look_at_the_host),
+        Cause.DEFERRED: (scale.what_they_wait_for,),
+        Cause.STALLED: (memory.limit_to_pool, scale.restart),
+    }
+)
+"""Causes of which kvwatch can see the numbers, and their levers, best first."""
+
+
+def advise(verdict: Verdict, signals: Signals | None, config: EngineConfig, known: KnownConfig) -> tuple[Change, ...]:
+    """What to change, best first; one change at a time, then measure again.
+
+    Empty where nothing holds the engine back, where waiting is all there is to do, or where no number is there to reason
+    from (*signals* is ``None``). Each lever appears once. ``proposed`` is ``None`` where the evidence for a number is missing: then
+    ``reason`` says what to look up.
+    """
+    if verdict.state is State.UNKNOWN:
+        change = scale.let_kvwatch_see(verdict.cause)
+        return () if change is None else (change,)
+    if signals is None:
+        return ()
+    inputs = AdviceInputs(verdict, signals, config, known)
+    changes: dict[str, Change] = {}
+    for lever in LEVERS[verdict.cause]:
+        change = lever(inputs)
+        if change is not None:
+            changes.setdefault(change.lever, change)
+    return tuple(changes.values())

@@ -1,0 +1,1 @@
+"""When each alert fires and what it says. Pure."""

@@ -1,0 +1,81 @@
+"""One target's judgement from scrape to alerts: what the daemon, the replay and ``kvwatch check`` all feed.
+
+It joins the pure halves (classifier, alerts, advice) and holds what they remember of one target; time comes in with
+each scrape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvwatch.advice.advise import advise
+from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
+from kvwatch.classifier.engine import TargetClassifier
+from kvwatch.config.policy import KnownConfig, Policy
+from kvwatch.config.settings import Settings
+from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is said of a target after one scrape: an assessment per engine, and the alerts about the target itself."""
+
+    assessments: tuple[Assessment, ...]
+    alerts: tuple[Alert, ...]
+
+
+class Judge:
+    """The classifier, the advice and the alerts of one target, polled about every *interval* seconds."""
+
+    def __init__(self, policy: Policy, known: KnownConfig, interval: float) -> None:
+        self._classifier = TargetClassifier(policy, known, interval=interval)
+        self._policy = policy
+        self._known = known
+        self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
+        self._target_alerts = TargetAlerts()
+
+    def scraped(self, scrape: Scrape) -> Judgement:
+        """Judge a successful scrape."""
+        return Judgement(self._complete(self._classifier.observe(scrape), scrape.at), self._target_alerts.update(scrape.at, None))
+
+    def failed(self, failure: ScrapeFailure) -> Judgement:
+        """Judge a failed scrape."""
+        return Judgement(self._complete(self._classifier.fail(failure), failure.at), self._target_alerts.update(failure.at, failure))
+
+    def _complete(self, assessments: tuple[Assessment, ...], at: float) -> tuple[Assessment, ...]:
+        """Add alerts and advice; an engine that is no longer assessed takes its alerts with it."""
+        previous, self._engine_alerts = self._engine_alerts, {}
+        said = []
+        for assessment in assessments:
+            verdict = assessment.verdict
+            # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
+            alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy)
+            said.append(
+                replace(
+                    assessment,
+                    alerts=alerts.update(at, verdict, assessment.signals),
+                    advice=advise(verdict, assessment.signals, assessment.config, self._known),
+                )
+            )
+        return tuple(said)
+
+
+def judge_for(settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None) -> Judge:
+    """A judge as *settings* want it; what *target* says of itself goes before what holds for all targets."""
+    return Judge(policy_of(settings), known_of(settings, target), settings.poll.interval if interval is None else interval)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The part of the settings that is policy."""
+    return Policy(window=settings.window, thresholds=settings.thresholds, objectives=settings.objectives)
+
+
+def known_of(settings: Settings, target: KnownConfig | None) -> KnownConfig:
+    """What the operator knows of a target: what stands at the target itself, else what holds for all of them."""
+    return settings.vllm if target is None else first_known(target, settings.vllm)
+
+
+def first_known(*sources: KnownConfig) -> KnownConfig:
+    """Each value from the first of *sources* that knows it."""
+    values = {name: next((v for source in sources if (v := getattr(source, name)) is not None), None) for name in KnownConfig.model_fields}
+    return KnownConfig(**values)

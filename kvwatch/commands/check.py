@@ -1,0 +1,132 @@
+"""``kvwatch check URL``: its arguments, its progress bar, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from kvwatch.assess import Judge, first_known, known_of, policy_of
+from kvwatch.check.render import render, render_json, render_plain
+from kvwatch.check.watching import Progress, Watch, watch, with_version
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.commands.arguments import one_metrics_url, positive_count, positive_duration
+from kvwatch.config import sources as config
+from kvwatch.config.policy import KnownConfig
+from kvwatch.config.settings import PollSettings
+from kvwatch.model import Assessment
+from kvwatch.plan.sources import read_log
+from kvwatch.poller.fetch import Fetch
+from kvwatch.poller.target import fetch_as
+from kvwatch.text import number, percent
+
+if TYPE_CHECKING:
+    from kvwatch.commands.arguments import Subparsers
+
+_EPILOG: Final = """\
+exit codes: 0 healthy, 1 bound, 2 preemption storm or stalled, 3 unknown (of several engines the worst counts)
+
+examples:
+  kvwatch check http://127.0.0.1:8000/metrics
+  kvwatch check http://127.0.0.1:8000/metrics --for 1m --log vllm.log
+  kvwatch check http://vllm:8000/metrics --max-num-seqs 64 --format json
+"""
+
+
+def add_parser(subparsers: Subparsers, summary: str) -> None:
+    """Add ``check`` to the command line."""
+    parser = subparsers.add_parser(
+        "check",
+        help=summary,
+        description="Watches a live vLLM for a while and says what holds it back and what to change.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch check``."""
+    parser.add_argument("url", metavar="URL", help="the vLLM /metrics URL")
+    parser.add_argument("--for", dest="seconds", type=positive_duration, default=15.0, metavar="DURATION", help="how long to watch (15s)")
+    parser.add_argument("--interval", type=positive_duration, default=1.0, metavar="DURATION", help="time between scrapes (1s)")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    access = parser.add_argument_group("access")
+    access.add_argument("--ca-file", type=Path, metavar="FILE", help="authorities that may have signed the server's certificate")
+    access.add_argument("--bearer-token-file", type=Path, metavar="FILE", help="a token to send, read from its file")
+    known = parser.add_argument_group("what /metrics does not say, and you know")
+    known.add_argument("--log", type=Path, metavar="FILE", help="the server's startup log, which knows most of the following")
+    known.add_argument("--max-num-seqs", type=positive_count, metavar="N")
+    known.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N")
+    known.add_argument("--max-model-len", type=positive_count, metavar="N")
+    known.add_argument("--kv-cache-tokens", type=positive_count, metavar="N")
+    known.add_argument("--vllm-version", metavar="VERSION", help="default: asked at /version")
+
+
+def run(
+    args: argparse.Namespace,
+    *,
+    get: Fetch | None = None,
+    clock: Clock | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    out: TextIO | None = None,
+) -> int:
+    """Watch, print, and return the exit code of the contract. The keyword arguments are for tests."""
+    clock, out = clock or SystemClock(), out or sys.stdout
+    settings = config.load()
+    poll = PollSettings(interval=args.interval, ca_file=args.ca_file, bearer_token_file=args.bearer_token_file)
+    ask = get or fetch_as(poll, clock)
+    url = one_metrics_url(args.url)
+    known = with_version(_known(args, known_of(settings, None)), url, ask)
+    judge = Judge(policy_of(settings), known, args.interval)
+    with _progress(args.format) as progress:
+        report = watch(Watch(url, ask, clock, wait, args.interval, args.seconds), judge, known, progress)
+    if args.format == "json":
+        out.write(render_json(report) + "\n")
+    elif out.isatty():
+        console = Console(file=out, highlight=False)
+        console.print(render(report, console.width))
+    else:
+        out.write(render_plain(report) + "\n")
+    return report.exit_code
+
+
+def _known(args: argparse.Namespace, configured: KnownConfig) -> KnownConfig:
+    """What the flags say, over what the log says, over what the environment says."""
+    flags = KnownConfig(**{name: getattr(args, name) for name in KnownConfig.model_fields})
+    logged = read_log(args.log).known if args.log is not None else KnownConfig()
+    return first_known(flags, logged, configured)
+
+
+@contextmanager
+def _progress(form: str) -> Iterator[Progress]:
+    """A bar on a person's terminal that says what is seen meanwhile; nothing anywhere else."""
+    console = Console(stderr=True)
+    if form != "text" or not console.is_terminal:
+        yield lambda _share, _said: None
+        return
+    with Bar(
+        TextColumn("watching"), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}"), console=console, transient=True
+    ) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share, said: bar.update(task, completed=share, description=_glance(said))
+
+
+def _glance(said: tuple[Assessment, ...]) -> str:
+    """The engines in a few words each."""
+    parts = []
+    for assessment in said:
+        signals = assessment.signals
+        seen = f" {number(signals.running or 0)} running, {number(signals.waiting or 0)} waiting" if signals is not None else ""
+        usage = f", KV {percent(signals.kv_usage)}" if signals is not None and signals.kv_usage is not None else ""
+        parts.append(f"{assessment.verdict.state}{seen}{usage}")
+    return "; ".join(parts)

@@ -1,0 +1,85 @@
+"""The command line: thin, every subcommand's work is done elsewhere. Errors are one line on standard error and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from kvwatch import __version__
+from kvwatch.errors import ConfigError, KVWatchError
+
+_USAGE_ERROR: Final = 2
+_BROKEN_PIPE: Final = 141
+"""What a shell reports of a program that SIGPIPE ended."""
+_INTERRUPTED: Final = 130
+
+COMMANDS: Final = {
+    "run": ("kvwatch.commands.run", "watch vLLM and serve what holds it back"),
+    "demo": ("kvwatch.commands.demo", "watch a simulated vLLM run out of KV cache"),
+    "check": ("kvwatch.commands.check", "one diagnosis of a live server"),
+    "record": ("kvwatch.commands.record", "record raw scrapes"),
+    "replay": ("kvwatch.commands.replay", "the classifier over a recording"),
+    "plan": ("kvwatch.commands.plan", "how many sequences a KV cache holds, and what to set"),
+}
+"""Name -> its module, which has ``add_parser(subparsers, summary)``, and what it does in a few words."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    _leave_vllm_metrics_alone()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser(arguments).parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except ConfigError as error:
+        for line in error.errors:
+            _complain(line)
+        return _USAGE_ERROR
+    except KVWatchError as error:
+        _complain(str(error))
+        return _USAGE_ERROR
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains again when it flushes
+        return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, complete for the command that is asked for.
+
+    The daemon need not carry what only the demo or the planner uses, so a command's module is imported when its name is called.
+    """
+    parser = argparse.ArgumentParser(
+        prog="kvwatch",
+        description="Says what holds a vLLM server back: the KV cache, the compute side, or nothing; and what to do about it.",
+    )
+    parser.add_argument("--version", action="version", version=f"kvwatch {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        if name == asked_for:
+            import_module(module).add_parser(subparsers, summary)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def _leave_vllm_metrics_alone() -> None:
+    """Forget PROMETHEUS_MULTIPROC_DIR, which a sidecar may inherit from vLLM's environment.
+
+    prometheus_client would write our metrics into that directory, that is into vLLM's own /metrics.
+    """
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+        if os.environ.pop(name, None) is not None:
+            _complain(f"{name} is set and ignored: it belongs to vLLM, whose metrics kvwatch must not write into")
+
+
+def _complain(what: str) -> None:
+    print(f"kvwatch: {what}", file=sys.stderr)

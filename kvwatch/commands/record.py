@@ -1,0 +1,86 @@
+"""``kvwatch record URL -o FILE``: raw scrapes into a recording, to be replayed later or attached to an incident."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.commands.arguments import positive_duration
+from kvwatch.config.settings import PollSettings
+from kvwatch.config.values import check_url
+from kvwatch.errors import ScrapeError, UsageError
+from kvwatch.incident.recording import Writer
+from kvwatch.model import FailureReason
+from kvwatch.poller.fetch import Fetch
+from kvwatch.poller.target import fetch_as
+
+if TYPE_CHECKING:
+    from kvwatch.commands.arguments import Subparsers
+
+_STOPPING: Final = {signal.SIGINT, signal.SIGTERM}
+
+
+def add_parser(subparsers: Subparsers, summary: str) -> None:
+    """The subcommand's arguments."""
+    parser = subparsers.add_parser("record", help=summary, description=(__doc__ or "").replace("``", ""))
+    parser.add_argument("url", metavar="URL", help="the vLLM /metrics URL")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="a new .jsonl, .jsonl.gz or .jsonl.xz file")
+    parser.add_argument("--interval", type=positive_duration, default=1.0, metavar="DURATION", help="time between scrapes (default: 1s)")
+    parser.add_argument("--for", dest="seconds", type=positive_duration, metavar="DURATION", help="stop after so long (default: on Ctrl-C)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record until the time is up or somebody stops it; a target that does not answer is recorded as such."""
+    clock, poll, url = SystemClock(), PollSettings(), _checked(arguments.url)
+    ask = fetch_as(poll, clock)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    console = Console(stderr=True)
+    with Writer(arguments.output, url) as writer, console.status("recording, Ctrl-C ends it") as status:
+        scrapes = failures = 0
+        for _ in _beat(clock, arguments.interval, arguments.seconds):
+            scrapes += 1
+            failures += not _record(writer, ask, url, clock)
+            status.update(f"{scrapes} scrapes recorded, {failures} failed; Ctrl-C ends it")
+    console.print(f"{arguments.output}: {scrapes} scrapes, {failures} failed", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _checked(url: str) -> str:
+    """The URL, if it is one. Raises `UsageError`."""
+    try:
+        return check_url(url, ("http", "https"))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _beat(clock: Clock, interval: float, seconds: float | None) -> Iterator[None]:
+    """Yield on every beat of *interval* until *seconds* have passed or a signal has come; beats that were missed are skipped."""
+    began = due = clock.monotonic()
+    while seconds is None or due - began <= seconds:
+        yield
+        now = clock.monotonic()
+        due += interval * max(1, -(-(now - due) // interval))
+        if signal.sigtimedwait(_STOPPING, max(0.0, due - now)) is not None:
+            return
+
+
+def _record(writer: Writer, ask: Fetch, url: str, clock: Clock) -> bool:
+    """Write one scrape; false if it failed."""
+    try:
+        body = ask(url)
+        t = clock.unix()
+        with contextlib.suppress(UnicodeDecodeError):
+            writer.body(t, body.decode("utf-8"))
+            return True
+        raise ScrapeError(FailureReason.ENCODING, "the body is not UTF-8")  # noqa: TRY301 - recorded like the other failures
+    except ScrapeError as error:
+        writer.error(clock.unix(), str(error))
+        return False

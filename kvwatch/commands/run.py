@@ -1,0 +1,35 @@
+"""``kvwatch run``: the daemon. Without any configuration it watches http://127.0.0.1:8000/metrics and serves on :20058."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic_settings import CliSettingsSource
+
+from kvwatch.config.flags import add_flags
+from kvwatch.config.sources import load
+from kvwatch.daemon import logging as log
+from kvwatch.daemon import watch
+
+if TYPE_CHECKING:
+    from kvwatch.commands.arguments import Subparsers
+
+
+def add_parser(subparsers: Subparsers, summary: str) -> None:
+    """The subcommand's arguments: a flag for every setting."""
+    parser = subparsers.add_parser("run", help=summary, description=(__doc__ or "").replace("``", ""))
+    parser.set_defaults(run=partial(run, add_flags(parser)))
+
+
+def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
+    """Run the daemon until a signal ends it. Raises `ConfigError`."""
+    settings = load(arguments, flags)
+    if arguments.config_check:
+        print("the configuration is good")  # noqa: T201 - what --config.check is for
+        return 0
+    log.configure(settings.log)
+    code = watch.run(settings)
+    watch.leave(code)
+    return code

@@ -1,0 +1,1 @@
+"""Settings, each written once, and the places they are read from."""

@@ -1,0 +1,241 @@
+"""Every knob, once: defaults < YAML file < environment (``KVWATCH_…``, nested with ``__``) < flags.
+
+Unknown keys are errors, durations are written as Prometheus writes them, and all errors are reported together.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from kvwatch.config.policy import KnownConfig, Objectives, Section, Thresholds, Windows
+from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated
+
+DEFAULT_TARGET: Final = "http://127.0.0.1:8000/metrics"
+_HIGHEST_PORT: Final = 65535
+
+
+def _string_as_target(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+class TargetSettings(KnownConfig):
+    """One vLLM /metrics URL: ``http(s)://host:port/metrics``, or ``dns+http://name:port/metrics`` for every address of a name."""
+
+    url: str
+    """Where the metrics are."""
+    name: str = ""
+    """Value of the ``target`` label; the URL when empty."""
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_usable(cls, url: str) -> str:
+        return check_url(url, ("http", "https", "dns+http", "dns+https"))
+
+    @model_validator(mode="after")
+    def _name_defaults_to_url(self) -> Self:
+        if not self.name:
+            object.__setattr__(self, "name", self.url)
+        return self
+
+
+class PollSettings(Section):
+    """How targets are asked."""
+
+    interval: Annotated[PositiveDuration, Field(ge=0.1)] = 5.0
+    """Time between two scrapes of a target; vLLM answers them on the event loop that serves requests."""
+    timeout: PositiveDuration | None = None
+    """Total deadline of one scrape, not longer than the interval; the smaller of 4s and the interval when not given."""
+    max_body_bytes: Annotated[int, Field(gt=0)] = 16 * 1024 * 1024
+    """A larger body, unpacked, is refused."""
+    ca_file: Path | None = None
+    """Certificates to verify https targets with; the system's when not given."""
+    bearer_token_file: Path | None = None
+    """Holds the token sent to targets; read for each scrape."""
+    trust_environment: bool = False
+    """Honour HTTP_PROXY and ~/.netrc for targets."""
+
+    @model_validator(mode="after")
+    def _timeout_fits(self) -> Self:
+        if self.timeout is not None and self.timeout > self.interval:
+            raise ValueError("poll.timeout must not be longer than poll.interval")
+        return self
+
+    @property
+    def deadline(self) -> float:
+        """Seconds one scrape may take in all."""
+        return self.timeout if self.timeout is not None else min(4.0, self.interval)
+
+
+class DiscoverySettings(Section):
+    """Targets that come and go."""
+
+    files: CommaSeparated = Field(default=[])
+    """Globs of files in Prometheus' file_sd format (JSON or YAML)."""
+    refresh: PositiveDuration = 30.0
+    """How often files and names are looked at again."""
+    dns_server: str | None = None
+    """``host:port`` of the resolver for dns+http targets; the system's when not given."""
+
+
+class BasicAuthSettings(Section):
+    """HTTP basic authentication; the password stays in its file."""
+
+    username: str
+    """Who kvwatch is to Alertmanager."""
+    password_file: Path
+    """Holds the password; read for each push."""
+
+
+class AlertmanagerSettings(Section):
+    """Direct push to Alertmanager, for hosts without Prometheus. Off while no URL is given."""
+
+    urls: CommaSeparated = Field(default=[])
+    """Alertmanagers; each gets every alert."""
+    labels: Labels = Field(default={})
+    """Added to every alert: namespace, pod, instance, which Prometheus would have added."""
+    external_url: str | None = None
+    """Where a person reaches kvwatch's page; becomes generatorURL."""
+    timeout: PositiveDuration = 10.0
+    """How long a push waits for the connection, and then for the answer."""
+    resend: PositiveDuration = 60.0
+    """How often a firing alert is sent again."""
+    basic_auth: BasicAuthSettings | None = None
+    """Credentials for Alertmanager."""
+    bearer_token_file: Path | None = None
+    """Holds the token sent to Alertmanager; read for each push."""
+    ca_file: Path | None = None
+    """Certificates to verify Alertmanager with; the system's when not given."""
+
+    @field_validator("urls")
+    @classmethod
+    def _urls_are_usable(cls, urls: list[str]) -> list[str]:
+        return [check_url(url, ("http", "https")) for url in urls]
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_have_names(cls, labels: dict[str, str]) -> dict[str, str]:
+        """Alertmanager refuses an alert with any other name in it."""
+        for name in labels:
+            if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
+                raise ValueError(f"{name!r} is not a label name: letters, digits and underscores, no digit first")
+        return labels
+
+    @model_validator(mode="after")
+    def _one_way_to_authenticate(self) -> Self:
+        if self.basic_auth is not None and self.bearer_token_file is not None:
+            raise ValueError("basic_auth and bearer_token_file exclude one another")
+        return self
+
+
+class GpuSettings(Section):
+    """An optional GPU exporter (DCGM) beside vLLM."""
+
+    url: str | None = None
+    """/metrics URL of the GPU exporter; none is asked when not given."""
+    labels: Labels = Field(default={})
+    """Only series with these label values count, e.g. ``{pod: vllm-0}``."""
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_usable(cls, url: str | None) -> str | None:
+        return url if url is None else check_url(url, ("http", "https"))
+
+
+class WebSettings(Section):
+    """The HTTP front."""
+
+    listen_address: str = "0.0.0.0:20058"
+    """host:port, :port or [ipv6]:port of the HTTP front; port 0 takes a free one."""
+    cert_file: Path | None = None
+    """PEM certificate chain: the HTTP front speaks TLS only."""
+    key_file: Path | None = None
+    """Private key of the certificate."""
+
+    @field_validator("listen_address")
+    @classmethod
+    def _listen_address_is_host_port(cls, address: str) -> str:
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > _HIGHEST_PORT or (":" in host and not host.startswith("[")):
+            raise ValueError(f"{address!r} is not a listen address: write host:port, :port or [ipv6]:port")
+        return address
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Self:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file go together")
+        return self
+
+    @property
+    def host_port(self) -> tuple[str, int]:
+        """What to bind: host (empty host means every address) and port."""
+        host, _, port = self.listen_address.rpartition(":")
+        return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":20058" means every address, as in Prometheus
+
+
+class LogSettings(Section):
+    """Logging."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe event that is logged; steady states are debug."""
+    format: Literal["auto", "json", "console"] = "auto"
+    """``auto``: console on a terminal, JSON lines elsewhere."""
+
+
+class Settings(BaseSettings):
+    """Everything the daemon can be told."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KVWATCH_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        nested_model_default_partial_update=True,
+        use_attribute_docstrings=True,
+    )
+
+    targets: Annotated[
+        list[Annotated[TargetSettings, BeforeValidator(_string_as_target)]],
+        NoDecode,
+        BeforeValidator(comma_separated),
+    ] = Field(default_factory=list)
+    """What is watched."""
+    discovery: DiscoverySettings = DiscoverySettings()
+    poll: PollSettings = PollSettings()
+    window: Windows = Windows()
+    thresholds: Thresholds = Thresholds()
+    objectives: Objectives = Objectives()
+    vllm: KnownConfig = KnownConfig()
+    alertmanager: AlertmanagerSettings = AlertmanagerSettings()
+    gpu: GpuSettings = GpuSettings()
+    web: WebSettings = WebSettings()
+    log: LogSettings = LogSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _zero_configuration(cls, data: Any) -> Any:
+        """Without targets and without discovery, watch the vLLM beside us."""
+        if isinstance(data, dict) and not data.get("targets") and not _has_files(data.get("discovery")):
+            data = {**data, "targets": [DEFAULT_TARGET]}
+        return data
+
+    # Of the field, not of the whole: pydantic looks at the whole only when every other setting is right.
+    @field_validator("targets")
+    @classmethod
+    def _target_names_are_unique(cls, targets: list[TargetSettings]) -> list[TargetSettings]:
+        names = [target.name for target in targets]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two targets of one name: {', '.join(twice)}")
+        return targets
+
+
+def _has_files(discovery: object) -> bool:
+    """Whether target files are configured, in a section as it was read."""
+    found = discovery.get("files") if isinstance(discovery, dict) else getattr(discovery, "files", None)
+    return bool(found)

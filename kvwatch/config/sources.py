@@ -1,0 +1,153 @@
+"""Where the settings come from: defaults < YAML file < environment < flags. All errors are found before any is reported."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsError,
+)
+
+from kvwatch.config.settings import Settings
+from kvwatch.errors import ConfigError
+from kvwatch.text import one_line
+
+_PREFIX: Final = "KVWATCH_"
+_WORDS: Final = {
+    "extra_forbidden": "there is no such setting",
+    "missing": "it is missing",
+    "model_type": "it must be a group of settings",
+    "model_attributes_type": "it must be a group of settings",
+    "list_type": "it must be a list",
+    "dict_type": "it must be a mapping",
+}
+"""Where pydantic's own words speak of Python."""
+_SERVICE_LINK: Final = re.compile(r"KVWATCH_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)")
+"""What Kubernetes puts into every pod for a Service whose name begins with kvwatch: no setting of ours."""
+
+
+def load(
+    arguments: argparse.Namespace | None = None,
+    flags: CliSettingsSource[Any] | None = None,
+) -> Settings:
+    """Read the settings; raises `ConfigError` with one line per error, all of them."""
+    path: Path | None = getattr(arguments, "config_file", None)
+    urls: Sequence[str] = getattr(arguments, "urls", None) or ()
+    errors = _environment_errors(os.environ)
+    from_file: dict[str, Any] = {}
+    if path is not None:
+        try:
+            from_file = _read_yaml(path)
+        except ConfigError as error:
+            errors.extend(error.errors)
+    sources = _Sources(from_file, {"targets": list(urls)} if urls else {}, flags(parsed_args=arguments) if flags and arguments else None)
+    try:
+        settings = sources.settings()
+    except ValidationError as error:
+        errors.extend(_lines(error))
+    except SettingsError as error:
+        errors.extend([] if errors else [f"environment: {one_line(error)}"])  # a group set as a whole has been named already
+    else:
+        if not errors:
+            return settings
+    raise ConfigError(errors)
+
+
+class _Sources:
+    """The places settings come from, highest first."""
+
+    def __init__(self, from_file: dict[str, Any], from_arguments: dict[str, Any], flags: PydanticBaseSettingsSource | None) -> None:
+        self._from_file = from_file
+        self._from_arguments = from_arguments
+        self._flags = flags
+
+    def settings(self) -> Settings:
+        """Build the settings; raises pydantic's errors."""
+        sources = self
+
+        class Loaded(Settings):
+            """`Settings`, read from these places."""
+
+            @classmethod
+            def settings_customise_sources(
+                cls,
+                settings_cls: type[BaseSettings],
+                init_settings: PydanticBaseSettingsSource,
+                env_settings: PydanticBaseSettingsSource,
+                dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+                file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+            ) -> tuple[PydanticBaseSettingsSource, ...]:
+                flags = () if sources._flags is None else (sources._flags,)
+                return init_settings, *flags, env_settings, InitSettingsSource(settings_cls, sources._from_file)
+
+        return Loaded(**self._from_arguments)
+
+
+def _environment_errors(environment: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that no setting reads: pydantic-settings ignores those of the top level silently."""
+    ours = {name.upper(): name for name in environment if name.upper().startswith(_PREFIX)}
+    errors = []
+    for upper, name in sorted(ours.items()):
+        section, nested, _ = upper.removeprefix(_PREFIX).partition("__")
+        if _SERVICE_LINK.fullmatch(upper) or section == "TARGETS":
+            continue
+        if section.lower() not in Settings.model_fields:
+            errors.append(f"environment: {name} is not a setting")
+        elif not nested:
+            errors.append(f"environment: {name} is a group of settings: write {name}__NAME_OF_ONE")
+    return errors
+
+
+def _lines(invalid: ValidationError) -> list[str]:
+    """One line per error: where it is, and what is wrong; never a value that may be a secret."""
+    lines = []
+    for error in invalid.errors(include_url=False, include_input=False, include_context=False):
+        where = ".".join(str(part) for part in error["loc"])
+        what = _WORDS.get(error["type"]) or one_line(error["msg"].removeprefix("Value error, ").replace("Input should", "it must"))
+        lines.append(f"{where}: {what}" if where else what)
+    return lines
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML in which a key may stand only once: the second one would win silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.load(path.read_text("utf-8"), _StrictLoader)  # noqa: S506 - it is a SafeLoader
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8"]) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError([f"{where}: {getattr(error, 'problem', None) or error}"]) from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError([f"{path}: the file must hold a mapping of settings, not a {type(found).__name__}"])
+    # A section whose settings are all commented out is read as null.
+    return {str(key): value for key, value in found.items() if value is not None}

@@ -1,0 +1,70 @@
+"""How settings are written: durations as in Prometheus, URLs, comma-separated lists and labels."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+_LONGEST: Final = 7 * 86400.0
+"""A week: what is longer than that is a slip of the pen."""
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of a Prometheus duration such as ``15s``, ``1m30s`` or ``500ms``; a bare number is seconds.
+
+    Raises `ValueError` naming what was written.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{value!r} is not a duration: write it as 15s, 1m30s or 500ms")
+    if isinstance(value, int | float):
+        return float(value)
+    text = value.strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration: write it as 15s, 1m30s or 500ms")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+def comma_separated(value: object) -> object:
+    """A string from the environment or a flag is a comma-separated list."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _labels(value: object) -> object:
+    """A string from the environment is a comma-separated list of ``name=value``."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise ValueError("labels are written as name=value,name=value")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def check_url(url: str, schemes: tuple[str, ...]) -> str:
+    """The URL itself if kvwatch can use it; raises `ValueError` otherwise, which never shows a URL that may hold credentials."""
+    if "@" in url:
+        raise ValueError("credentials do not belong in a URL: use bearer_token_file or basic_auth")
+    wanted = f"a URL must start with {' or '.join(s + '://' for s in schemes)} and name a host"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r}: {error}") from error
+    if parts.scheme not in schemes or not parts.hostname or port == 0 or any(letter.isspace() for letter in url):
+        raise ValueError(f"{url!r}: {wanted}")
+    return url
+
+
+PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=_LONGEST)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+Labels = Annotated[dict[str, str], NoDecode, BeforeValidator(_labels)]
+CommaSeparated = Annotated[list[str], NoDecode, BeforeValidator(comma_separated)]

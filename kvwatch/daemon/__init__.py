@@ -1,0 +1,1 @@
+"""The running process: a watch for each target, the schedule, the log, the health check."""

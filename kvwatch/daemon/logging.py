@@ -1,0 +1,55 @@
+"""Logging: one JSON line per event, or a console for people; other libraries' logs take the same form.
+
+Events are named ``component.what_happened``; values are keywords with their unit in the name.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from typing import Any, Final, TextIO
+
+import structlog
+
+from kvwatch.config.settings import LogSettings
+
+_FIRST: Final = ("timestamp", "level", "event", "target", "model_name", "engine")
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Set up logging for the process, to *stream* (standard error by default)."""
+    stream = sys.stderr if stream is None else stream
+    console = stream.isatty() if settings.format == "auto" else settings.format == "console"
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=stream.isatty()) if console else structlog.processors.JSONRenderer()
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _in_order_without_nan,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processor=renderer))
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(max(level, logging.WARNING))
+    # It warns of every poll left out because the one before had not ended; we count those instead.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+
+def silence() -> None:
+    """Log nothing, for commands that tell on the screen what a log would."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable(logging.CRITICAL)
+
+
+def _in_order_without_nan(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """What a reader looks for first comes first; NaN and infinities, which are no JSON, become null."""
+    ordered = {key: event[key] for key in _FIRST if key in event} | event
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in ordered.items()}

@@ -1,0 +1,87 @@
+"""One target's watch: a tick fetches, judges, publishes and tells. Nothing a target does may end it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from kvwatch.assess import Judge, Judgement
+from kvwatch.clock import Clock
+from kvwatch.config.settings import TargetSettings
+from kvwatch.daemon.watch_log import announce
+from kvwatch.errors import ScrapeError
+from kvwatch.exporter.metrics.telemetry import Telemetry
+from kvwatch.model import Assessment, Cause, FailureReason, Scrape, ScrapeFailure, State, TargetView, Verdict
+
+_log = structlog.get_logger(__name__)
+
+ReadTarget = Callable[[], Scrape]
+"""Fetch and parse a target once; raises `ScrapeError`."""
+
+
+class TargetWatch:
+    """Watches one target every *interval* seconds. `tick` is called by one thread at a time; `view` may be read from any."""
+
+    def __init__(
+        self,
+        target: TargetSettings,
+        interval: float,
+        *,
+        read: ReadTarget,
+        judge: Judge,
+        clock: Clock,
+        telemetry: Telemetry,
+        publish: Callable[[TargetView], None],
+    ) -> None:
+        self.target = target
+        self._interval = interval
+        self._read = read
+        self._judge = judge
+        self._clock = clock
+        self._telemetry = telemetry
+        self._publish = publish
+        self.view = TargetView(target.name, target.url, interval, at=None)
+
+    def tick(self) -> None:
+        """Poll once, and publish what is to be said of the target now."""
+        began = self._clock.monotonic()
+        found, judgement = self._look()
+        ended = self._clock.monotonic()
+        failure = found if isinstance(found, ScrapeFailure) else None
+        before = self.view
+        self.view = TargetView(
+            name=before.name,
+            url=before.url,
+            interval=self._interval,
+            at=ended,
+            last_success_at=before.last_success_at if failure else ended,
+            last_success_unix=before.last_success_unix if failure else self._clock.unix(),
+            scrape_seconds=ended - began,
+            failure=failure,
+            assessments=judgement.assessments,
+            alerts=judgement.alerts,
+            sources=found.sources if isinstance(found, Scrape) else before.sources,
+        )
+        self._telemetry.scrape_ended(before.name, failure.reason if failure else None)
+        self._publish(self.view)
+        announce(before, self.view)
+
+    def _look(self) -> tuple[Scrape | ScrapeFailure, Judgement]:
+        try:
+            scrape = self._read()
+            return scrape, self._judge.scraped(scrape)
+        except ScrapeError as error:
+            failure = ScrapeFailure(self._clock.monotonic(), error.reason, error.detail)
+        except Exception as error:  # noqa: BLE001 - an error of ours must not end the watch: it is logged, counted and shown
+            _log.exception("scrape.broke", target=self.target.name)
+            failure = ScrapeFailure(self._clock.monotonic(), FailureReason.INTERNAL, f"kvwatch failed: {type(error).__name__}")
+        return failure, self._judge_failure(failure)
+
+    def _judge_failure(self, failure: ScrapeFailure) -> Judgement:
+        try:
+            return self._judge.failed(failure)
+        except Exception:  # noqa: BLE001 - see above; what can still be said is that nothing is known
+            _log.exception("judge.broke", target=self.target.name)
+            verdict = Verdict(None, State.UNKNOWN, Cause.UNREACHABLE, (f"{failure.reason}: {failure.detail}",), failure.at)
+            return Judgement((Assessment(verdict, None),), ())

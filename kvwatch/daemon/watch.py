@@ -1,0 +1,223 @@
+"""The daemon: wires the rooms, keeps a watch per target, and stops within a second.
+
+Every target has its own job, history and verdicts; what they share is the HTTP front, which only reads the last views.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from kvwatch import __version__
+from kvwatch.assess import judge_for
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.config.settings import Settings, TargetSettings
+from kvwatch.daemon.schedule import Schedule
+from kvwatch.daemon.target_watch import TargetWatch
+from kvwatch.errors import ConfigError
+from kvwatch.exporter.alertmanager.push import AlertmanagerPush
+from kvwatch.exporter.metrics.collector import ViewCollector
+from kvwatch.exporter.metrics.telemetry import Telemetry
+from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.page import StatusPage
+from kvwatch.exporter.web.routes import Sources, make_app
+from kvwatch.exporter.web.server import Server, serve
+from kvwatch.exporter.web.status import status_json
+from kvwatch.model import Scrape, TargetView
+from kvwatch.poller.discovery import Discovery, follows_dns
+from kvwatch.poller.target import read_target
+
+_log = structlog.get_logger(__name__)
+
+_DISCOVERY: Final = "\0discovery"
+"""No target can have this name."""
+_HEARTBEAT_SECONDS: Final = 1.0
+_MISSED_POLLS: Final = 3
+_STOP_SECONDS: Final = 0.7
+"""How long a signal waits for an orderly end."""
+
+
+class Daemon:
+    """Everything that runs. `start` it, `stop` it.
+
+    *read* is how a target is asked, so that tests can answer themselves; *pace* is how many seconds *clock* counts in a
+    real one, which the demo's does faster.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Clock, read: Callable[[TargetSettings], Scrape] | None = None, *, pace: float = 1.0
+    ) -> None:
+        self._settings = settings
+        self._pace = pace
+        self._clock = clock
+        self._read = read or partial(read_target, settings, clock)
+        self._telemetry = Telemetry()
+        self._push = AlertmanagerPush(settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval)
+        self._history = ChartHistory()
+        self._schedule = Schedule(SystemClock(), self._overrun)
+        self._discovery = Discovery(settings.targets, settings.discovery)
+        self._discovery_errors: tuple[str, ...] = ()
+        self._discovered = False
+        self._watches: dict[str, TargetWatch] = {}
+        self._lock = threading.Lock()
+        self._last_tick = clock.monotonic()
+        self._server: Server | None = None
+        self._telemetry.registry.register(
+            ViewCollector(self.views, clock, fast_window=settings.window.fast, slow_window=settings.window.slow),
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP front answers; raises `RuntimeError` before `start`."""
+        if self._server is None:
+            raise RuntimeError("the daemon has not been started")
+        return self._server.url
+
+    def start(self) -> None:
+        """Bind the port and begin to poll. Raises `ConfigError` when the port or the certificate cannot be used."""
+        web = self._settings.web
+        host, port = web.host_port
+        sources = Sources(
+            registry=self._telemetry.registry,
+            page=StatusPage(self.views, self._clock, self._history, storm_ratio=self._settings.thresholds.storm_ratio).render,
+            status=lambda: status_json(self.views(), self._clock),
+            healthy=self.healthy,
+            ready=self.ready,
+        )
+        self._server = serve(make_app(sources), host=host, port=port, cert_file=web.cert_file, key_file=web.key_file)
+        self._push.start()
+        self._follow([target for target in self._settings.targets if not follows_dns(target)])
+        # Names and files in a thread of their own: a resolver that hangs must hold up neither these targets nor a signal to stop.
+        self._schedule.every(self._settings.discovery.refresh / self._pace, _DISCOVERY, self._discover, at_once=True)
+        self._schedule.start()
+        _log.info("kvwatch.started", version=__version__, url=self._server.url, targets=sorted(self._watches))
+
+    def stop(self) -> None:
+        """Stop polling and serving; calling it again changes nothing."""
+        self._schedule.stop()
+        self._push.stop()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def follow_clock(self) -> None:
+        """Called about once a second: notices that the host's clock was set."""
+        if self._schedule.follow_clock():
+            _log.warning("clock.stepped", detail="the host's clock was set; ages and rates do not depend on it, polls go on")
+
+    def views(self) -> tuple[TargetView, ...]:
+        """The last word on every target, by name; never waits for one."""
+        with self._lock:
+            watches = list(self._watches.values())
+        return tuple(sorted((watch.view for watch in watches), key=lambda view: view.name))
+
+    def healthy(self) -> bool:
+        """Whether polls are still being made."""
+        patience = _MISSED_POLLS * self._settings.poll.interval + self._settings.poll.deadline
+        return self._schedule.running and (not self._watches or self._clock.monotonic() - self._last_tick < patience)
+
+    def ready(self) -> bool:
+        """Whether it is known what to watch, and every target was polled once."""
+        return self._discovered and all(view.at is not None for view in self.views())
+
+    def _discover(self) -> None:
+        """Look which targets there are now, and watch those."""
+        found = self._discovery.discover()
+        for error in found.errors:
+            if error not in self._discovery_errors:
+                _log.warning("discovery.failed", detail=error)
+        if self._discovery_errors and not found.errors:
+            _log.info("discovery.recovered")
+        self._discovery_errors = found.errors
+        self._follow(found.targets)
+        self._discovered = True
+
+    def _follow(self, targets: Sequence[TargetSettings]) -> None:
+        """Add watches for the targets that came, and end those of the targets that left."""
+        wanted = {target.name: target for target in targets}
+        for name, watch in list(self._watches.items()):
+            if wanted.get(name) != watch.target:
+                self._remove(name)
+        for name, target in wanted.items():
+            if name not in self._watches:
+                self._add(target)
+
+    def _add(self, target: TargetSettings) -> None:
+        interval = self._settings.poll.interval
+        watch = TargetWatch(
+            target,
+            interval,
+            read=partial(self._read, target),
+            judge=judge_for(self._settings, target),
+            clock=self._clock,
+            telemetry=self._telemetry,
+            publish=partial(self._publish, target),
+        )
+        self._telemetry.target_added(target.name)
+        if not self._watches:
+            self._last_tick = self._clock.monotonic()  # until now there was nothing to poll
+        with self._lock:
+            self._watches[target.name] = watch
+        self._schedule.every(interval / self._pace, target.name, watch.tick)
+        _log.info("target.added", target=target.name, url=target.url)
+
+    def _remove(self, name: str) -> None:
+        self._schedule.remove(name)
+        with self._lock:
+            del self._watches[name]
+        self._telemetry.target_removed(name)
+        self._history.forget(name)
+        self._push.forget(name)
+        _log.info("target.removed", target=name)
+
+    def _publish(self, target: TargetSettings, view: TargetView) -> None:
+        """Take in the view of a poll that ended."""
+        self._last_tick = view.at if view.at is not None else self._last_tick
+        with self._lock:  # held to the end: what `_remove` forgets must not be recorded afterwards
+            watch = self._watches.get(target.name)
+            if watch is None or watch.target is not target:
+                return  # it was removed or replaced while this poll was under way
+            self._history.record(view)
+            self._push.publish(view)
+
+    def _overrun(self, name: str) -> None:
+        if name != _DISCOVERY:
+            self._telemetry.tick_overrun(name)
+
+
+def run(settings: Settings, clock: Clock | None = None) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns the exit code within a second, to be given to `leave`.
+
+    Raises `ConfigError` when it cannot start.
+    """
+    stopping = {signal.SIGTERM, signal.SIGINT}
+    # Blocked here and in every thread started later, then waited for: no handler runs in the middle of anything.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
+    daemon = Daemon(settings, clock or SystemClock())
+    try:
+        daemon.start()
+    except ConfigError:
+        daemon.stop()
+        raise
+    while (received := signal.sigtimedwait(stopping, _HEARTBEAT_SECONDS)) is None:
+        daemon.follow_clock()
+    _log.info("kvwatch.stopping", signal=signal.Signals(received.si_signo).name)
+    # In a thread, because a page being drawn may hold it up; `leave` then ends that with the process.
+    stopper = threading.Thread(target=daemon.stop, name="stop", daemon=True)
+    stopper.start()
+    stopper.join(_STOP_SECONDS)
+    return 0
+
+
+def leave(code: int) -> None:
+    """End the process at once: a poll under way in a worker thread would hold a normal exit until its deadline."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

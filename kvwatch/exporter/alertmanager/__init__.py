@@ -1,0 +1,1 @@
+"""Direct push to Alertmanager, for hosts without Prometheus."""

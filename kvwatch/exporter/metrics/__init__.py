@@ -1,0 +1,1 @@
+"""Views become metric families."""

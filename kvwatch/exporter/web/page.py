@@ -1,0 +1,167 @@
+"""The status page at ``/``: one document without any external part, drawn anew from the latest views for each request.
+
+With few engines everything is on it; with many it is an overview, and each engine has a page of its own behind
+``?engine=…``. ``?sort=…`` orders the overview, a leading ``-`` turns the order round. Whatever a target says, model names above
+all, is escaped by jinja2; the Content-Security-Policy admits exactly the style and the script of the package.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Final
+from urllib.parse import parse_qs
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kvwatch import __version__
+from kvwatch.clock import Clock
+from kvwatch.exporter.web import charts, wording
+from kvwatch.exporter.web.blind_spots import ALWAYS
+from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.details import Details, details
+from kvwatch.exporter.web.overview import COLUMNS, EngineRow, ordered, rows_of
+from kvwatch.exporter.web.routes import Response
+from kvwatch.exporter.web.status import Instant
+from kvwatch.model import Severity, State, TargetView
+from kvwatch.text import rfc3339
+
+DETAILED_UP_TO: Final = 6
+"""Engines shown in full on one page; with more, the overview alone comes first."""
+_TEMPLATES: Final = resources.files("kvwatch.exporter.web") / "templates"
+_STYLE: Final = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+_SCRIPT: Final = (_TEMPLATES / "refresh.js").read_text(encoding="utf-8")
+_FASTEST_REFRESH: Final = 2.0
+_SLOWEST_REFRESH: Final = 30.0
+_TAB_COLOURS: Final = {State.HEALTHY: "#1a7f45", State.KV_BOUND: "#c22f2f", State.COMPUTE_BOUND: "#9a5b00", State.UNKNOWN: "#5b6470"}
+
+
+def _csp_hash(text: str) -> str:
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+CONTENT_SECURITY_POLICY: Final = (
+    f"default-src 'none'; script-src {_csp_hash(_SCRIPT)}; style-src {_csp_hash(_STYLE)}; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class StatusPage:
+    """Renders the page; `render` is what `http.Sources.page` wants.
+
+    ``views`` must not block. ``history`` is filled by whoever publishes views; ``storm_ratio`` is where the plots draw their limit.
+    """
+
+    def __init__(
+        self, views: Callable[[], Sequence[TargetView]], clock: Clock, history: ChartHistory, *, storm_ratio: float = 0.10
+    ) -> None:
+        self._views = views
+        self._clock = clock
+        self._history = history
+        self._storm_ratio = storm_ratio
+        environment = Environment(
+            loader=PackageLoader("kvwatch.exporter.web", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters.update(
+            percent=wording.percent,
+            number=wording.number,
+            seconds=wording.seconds,
+            duration=wording.duration,
+            short=_short,
+            address=_address,
+        )
+        environment.globals.update(
+            version=__version__,
+            style=Markup(_STYLE),  # noqa: S704 - our own file
+            script=Markup(_SCRIPT),  # noqa: S704 - our own file
+            columns=COLUMNS,
+            state_words=wording.STATE_WORDS,
+            cause_words=wording.CAUSE_WORDS,
+            states=wording.SEVERITY_ORDER,
+            colours=_TAB_COLOURS,
+            always=ALWAYS,
+            band_summary=charts.band_summary,
+            width=charts.WIDTH,
+            height=charts.HEIGHT,
+            absent=wording.ABSENT,
+        )
+        for part in environment.list_templates(extensions=["j2"]):  # compiled now, not while the first reader waits
+            environment.get_template(part)
+        self._template = environment.get_template("page.html.j2")
+
+    def render(self, query: str) -> Response:
+        """The page for a query string; what it does not understand in it is ignored, an engine that is gone is a 404."""
+        asked = parse_qs(query)
+        sort, chosen = asked.get("sort", ["state"])[-1], asked.get("engine", [""])[-1]
+        moment = Instant(self._clock)
+        views = self._views()
+        timeline = charts.Timeline.since(self._history.oldest(), moment.monotonic)
+        rows = ordered(tuple(rows_of(views, moment.monotonic)), sort)
+        selected = [row for row in rows if row.id == chosen] if chosen else rows
+        detailed = [self._details(row, timeline) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
+        html = self._template.render(
+            now=moment,
+            generated=rfc3339(moment.unix),
+            rows=rows,
+            bands={row.id: self._band(row, timeline) for row in selected},
+            details=detailed,
+            timeline=timeline,
+            chosen=chosen,
+            sort=sort,
+            counts=Counter(row.verdict.state for row in rows),
+            targets=len(views),
+            worst=_worst(rows),
+            firing=_firing(rows),
+            refresh=self._refresh(views),
+        )
+        status = "404 Not Found" if chosen and not selected else "200 OK"
+        return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
+
+    def _details(self, row: EngineRow, timeline: charts.Timeline) -> Details:
+        engine = row.verdict.engine
+        points = () if engine is None else self._history.points(row.view.name, engine)
+        return details(row, points, timeline, storm_ratio=self._storm_ratio)
+
+    def _band(self, row: EngineRow, timeline: charts.Timeline) -> tuple[charts.BandSegment, ...]:
+        engine = row.verdict.engine
+        states = () if engine is None else self._history.states(row.view.name, engine)
+        return charts.state_band(states, timeline, interval=row.view.interval)
+
+    @staticmethod
+    def _refresh(views: Sequence[TargetView]) -> float:
+        """Seconds until something new can be on the page."""
+        return min(max(min((view.interval for view in views), default=_SLOWEST_REFRESH), _FASTEST_REFRESH), _SLOWEST_REFRESH)
+
+
+def _firing(rows: Sequence[EngineRow]) -> list[tuple[tuple[str, Severity], int]]:
+    """Names and severities of the firing alerts with how often they fire, pages first. An alert about a target counts once."""
+    about_targets = {(row.view.name, alert.name): alert for row in rows for alert in row.view.alerts}
+    firing = Counter((alert.name, alert.severity) for alert in about_targets.values())
+    firing.update((alert.name, alert.severity) for row in rows for alert in row.assessment.alerts)
+    return sorted(firing.items(), key=lambda item: (item[0][1] is not Severity.CRITICAL, item[0][0]))
+
+
+def _worst(rows: Sequence[EngineRow]) -> State:
+    """The worst state of all, for the icon in the browser's tab."""
+    present = {row.verdict.state for row in rows}
+    return next((state for state in wording.SEVERITY_ORDER if state in present), State.UNKNOWN)
+
+
+def _address(target: str) -> str:
+    """A target that is named by its URL without what all of those have in common, so that a table has room for it."""
+    return target.removeprefix("http://").removesuffix("/metrics") or target
+
+
+def _short(text: str, most: int) -> str:
+    """A name a person can take in, at most so many characters: its beginning and its end, which in a path tell more than the middle."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
