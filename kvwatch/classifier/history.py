@@ -12,30 +12,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from kvwatch.model import Histogram, Snapshot
+from kvwatch.model import COUNTERS, HISTOGRAMS, CounterTrait, Histogram, Snapshot, counters_with
 
-TOKEN_COUNTERS: Final = ("generation_tokens", "prompt_tokens", "finished")
+TOKEN_COUNTERS: Final = counters_with(CounterTrait.TOKEN)
 """What moves when a token comes out or a request ends."""
-COUNTERS: Final = (
-    *TOKEN_COUNTERS,
-    "preemptions",
-    "computed_prompt_tokens",
-    "steps",
-    "step_tokens",
-    "prefix_queries",
-    "prefix_hits",
-    "flops",
-    "prompt_length_sum",
-    "prompt_length_count",
-    "generation_length_sum",
-    "generation_length_count",
-    "prefill_time_sum",
-)
-_BORN_LATE: Final = ("preemptions", "finished")
-_RESET_EVIDENCE: Final = (*TOKEN_COUNTERS, "preemptions", "steps")
-_MOVING: Final = (*TOKEN_COUNTERS, "steps", "prefix_queries", "flops")
+_BORN_LATE: Final = counters_with(CounterTrait.BORN_LATE)
+_RESET_EVIDENCE: Final = counters_with(CounterTrait.PROVES_RESET)
+_MOVING: Final = counters_with(CounterTrait.MOVES)
 _VITAL_SIGNS: Final = (*_MOVING, "preemptions", "running", "waiting", "kv_usage")
-_HISTOGRAMS: Final = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 _CREATED_SLACK: Final = 1.0
 SPACING_SECONDS: Final = 15.0
 """A window of minutes needs no more samples than that; a fleet of hundreds of engines needs the memory."""
@@ -195,7 +179,7 @@ def _created_later(before: Snapshot, after: Snapshot) -> bool:
 def _at_zero(snapshot: Snapshot, at: float) -> Snapshot:
     """Where the counters of a freshly restarted engine began: zero, with no gauge known."""
     zeros: dict[str, float | Histogram | None] = {name: 0.0 for name in COUNTERS if getattr(snapshot, name) is not None}
-    for name in _HISTOGRAMS:
+    for name in HISTOGRAMS:
         histogram = getattr(snapshot, name)
         if histogram is not None:
             zeros[name] = replace(histogram, counts=[0.0] * len(histogram.counts), sum=0.0)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Final
 
-from kvwatch.model import GaugeStats, Snapshot, Window
+from kvwatch.model import COUNTERS, GaugeStats, Snapshot, Window
+
+_INCREASES: Final = tuple(one.name for one in fields(Window) if one.name in COUNTERS)
+"""The counters whose increase a `Window` holds."""
 
 
 def summarise(snapshots: Sequence[Snapshot]) -> Window:
     """What *snapshots* (oldest first, at least one, no restart among them) say together."""
     first, last = snapshots[0], snapshots[-1]
     running = gauge([s.running for s in snapshots])
-    preemptions = increase(first.preemptions, last.preemptions)
-    finished = increase(first.finished, last.finished)
+    increases = {name: increase(getattr(first, name), getattr(last, name)) for name in _INCREASES}
     queue = [queue_of(s) for s in snapshots]
     known = [length for length in queue if length is not None]
     return Window(
@@ -24,12 +28,8 @@ def summarise(snapshots: Sequence[Snapshot]) -> Window:
         queued_share=sum(length > 0 for length in known) / len(known) if known else None,
         deferred=gauge([s.waiting_deferred for s in snapshots]),
         kv_usage=gauge([s.kv_usage for s in snapshots]),
-        preemptions=preemptions,
-        finished=finished,
-        generation_tokens=increase(first.generation_tokens, last.generation_tokens),
-        prompt_tokens=increase(first.prompt_tokens, last.prompt_tokens),
-        computed_prompt_tokens=increase(first.computed_prompt_tokens, last.computed_prompt_tokens),
-        preemption_ratio=preemption_ratio(preemptions, finished, running),
+        preemption_ratio=preemption_ratio(increases["preemptions"], increases["finished"], running),
+        **increases,
     )
 
 

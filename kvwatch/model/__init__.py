@@ -7,17 +7,20 @@ may be subtracted from one another and mean nothing else.
 
 from __future__ import annotations
 
-from kvwatch.model.scrape import EngineConfig, Histogram, Scrape, ScrapeFailure, Snapshot
+from kvwatch.model.scrape import COUNTERS, HISTOGRAMS, CounterTrait, EngineConfig, Histogram, Scrape, ScrapeFailure, Snapshot, counters_with
 from kvwatch.model.signals import GaugeStats, Quantiles, Saturation, Signals, Window
 from kvwatch.model.verdict import Alert, Assessment, Change, TargetView, Verdict, recommended_max_num_seqs
 from kvwatch.model.vocabulary import CAUSES, Cause, EngineId, FailureReason, Severity, State
 
 __all__ = [
     "CAUSES",
+    "COUNTERS",
+    "HISTOGRAMS",
     "Alert",
     "Assessment",
     "Cause",
     "Change",
+    "CounterTrait",
     "EngineConfig",
     "EngineId",
     "FailureReason",
@@ -34,5 +37,6 @@ __all__ = [
     "TargetView",
     "Verdict",
     "Window",
+    "counters_with",
     "recommended_max_num_seqs",
 ]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Flag, auto
+from types import MappingProxyType
+from typing import Any, Final
 
 from kvwatch.model.vocabulary import EngineId, FailureReason
 
@@ -43,6 +46,28 @@ class EngineConfig:
     enable_prefix_caching: bool | None = None
 
 
+class CounterTrait(Flag):
+    """What else a counter of a `Snapshot` is good for."""
+
+    PLAIN = 0
+    TOKEN = auto()
+    """Moves when a token comes out or a request ends: progress."""
+    MOVES = auto()
+    """Moves with every step of a living engine."""
+    PROVES_RESET = auto()
+    """Never falls but when the engine starts again; a histogram's sum may (vLLM #49135)."""
+    BORN_LATE = auto()
+    """Not exported before there is something to count (Ray; ``request_success`` of old vLLM)."""
+
+
+def _counter(trait: CounterTrait = CounterTrait.PLAIN) -> Any:
+    """A field that is a counter: absent unless scraped. `COUNTERS` lists them."""
+    return field(default=None, metadata={"counter": trait})
+
+
+_TOKEN: Final = CounterTrait.TOKEN | CounterTrait.MOVES | CounterTrait.PROVES_RESET
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One engine's numbers at one scrape. Counters are as scraped (resets still in); what is absent is ``None``."""
@@ -56,34 +81,47 @@ class Snapshot:
     kv_usage: float | None = None
     """0..1, clamped; ``None`` when vLLM reported NaN or a negative number."""
     asleep: bool | None = None
-    preemptions: float | None = None
-    finished: float | None = None
+    preemptions: float | None = _counter(CounterTrait.PROVES_RESET | CounterTrait.BORN_LATE)
+    finished: float | None = _counter(_TOKEN | CounterTrait.BORN_LATE)
     """``request_success_total`` over all reasons."""
-    generation_tokens: float | None = None
-    prompt_tokens: float | None = None
-    computed_prompt_tokens: float | None = None
+    generation_tokens: float | None = _counter(_TOKEN)
+    prompt_tokens: float | None = _counter(_TOKEN)
+    computed_prompt_tokens: float | None = _counter()
     """``prompt_tokens_by_source_total{source="local_compute"}``: prefill work really done."""
-    steps: float | None = None
+    steps: float | None = _counter(CounterTrait.MOVES | CounterTrait.PROVES_RESET)
     """``iteration_tokens_total_count``: engine steps that returned outputs."""
-    step_tokens: float | None = None
+    step_tokens: float | None = _counter()
     """``iteration_tokens_total_sum``."""
-    prefix_queries: float | None = None
-    prefix_hits: float | None = None
-    flops: float | None = None
+    prefix_queries: float | None = _counter(CounterTrait.MOVES)
+    prefix_hits: float | None = _counter()
+    flops: float | None = _counter(CounterTrait.MOVES)
     """``estimated_flops_per_gpu_total``; ``None`` also while it is stuck at 0 because MFU metrics are off."""
     time_to_first_token: Histogram | None = None
     inter_token_latency: Histogram | None = None
     e2e_latency: Histogram | None = None
-    prompt_length_sum: float | None = None
+    prompt_length_sum: float | None = _counter()
     """``request_prompt_tokens_sum`` over finished requests, with `prompt_length_count`."""
-    prompt_length_count: float | None = None
-    generation_length_sum: float | None = None
-    generation_length_count: float | None = None
-    prefill_time_sum: float | None = None
+    prompt_length_count: float | None = _counter()
+    generation_length_sum: float | None = _counter()
+    generation_length_count: float | None = _counter()
+    prefill_time_sum: float | None = _counter()
     """``request_prefill_time_seconds_sum``: seconds from being scheduled to the first token, of finished requests."""
     created: float | None = None
     """The latest ``_created`` of this engine's counters (unix seconds): moves when they start again from zero."""
     config: EngineConfig = EngineConfig()
+
+
+COUNTERS: Final[Mapping[str, CounterTrait]] = MappingProxyType(
+    {one.name: one.metadata["counter"] for one in fields(Snapshot) if "counter" in one.metadata}
+)
+"""The counters of a `Snapshot` and their traits: history, windows and restarts derive from it."""
+HISTOGRAMS: Final = tuple(one.name for one in fields(Snapshot) if one.type == "Histogram | None")
+"""The histograms of a `Snapshot`."""
+
+
+def counters_with(trait: CounterTrait) -> tuple[str, ...]:
+    """The counters that have *trait*."""
+    return tuple(name for name, own in COUNTERS.items() if trait in own)
 
 
 @dataclass(frozen=True, slots=True)

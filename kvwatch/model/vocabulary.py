@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 
 class State(StrEnum):
@@ -19,51 +19,56 @@ class State(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an engine is in its state. The set is closed; `CAUSES` says which cause belongs to which state."""
+    """Why an engine is in its state. The set is closed; one row says all that is said of a cause in general.
 
-    OK = "ok"
-    IDLE = "idle"
-    KV_HIGH = "kv_high"
-    PREEMPTING = "preempting"
-    ADMISSION = "admission"
-    SEQUENCE_SLOTS = "sequence_slots"
-    STEP_BUDGET = "step_budget"
-    COMPUTE = "compute"
-    FRONTEND = "frontend"
-    DEFERRED = "deferred"
-    STALLED = "stalled"
-    WARMING_UP = "warming_up"
-    UNREACHABLE = "unreachable"
-    STALE = "stale"
-    NO_VLLM_METRICS = "no_vllm_metrics"
-    STATS_DISABLED = "stats_disabled"
-    ASLEEP = "asleep"
-    AMBIGUOUS = "ambiguous"
+    A row: value, the state it belongs to, its short name, and what it means in one sentence.
+    """
+
+    state: State
+    short_name: str
+    meaning: str
+
+    def __new__(cls, value: str, state: State, short_name: str, meaning: str) -> Self:
+        """Make a member of its row."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.state, member.short_name, member.meaning = state, short_name, meaning
+        return member
+
+    OK = ("ok", State.HEALTHY, "OK", "Nothing waits and nothing is preempted.")
+    IDLE = ("idle", State.HEALTHY, "Idle", "There is no work.")
+    KV_HIGH = (
+        "kv_high",
+        State.HEALTHY,
+        "Cache full, no queue",
+        "The cache has long been nearly full; nothing waits, nothing is preempted.",
+    )
+    PREEMPTING = ("preempting", State.KV_BOUND, "Preempting", "Running requests are preempted from the cache and computed again.")
+    ADMISSION = ("admission", State.KV_BOUND, "Admission", "Requests wait because the next prompt does not fit the free cache.")
+    SEQUENCE_SLOTS = (
+        "sequence_slots",
+        State.COMPUTE_BOUND,
+        "Sequence slots",
+        "As many run as max_num_seqs allows; the cache has room.",
+    )
+    STEP_BUDGET = ("step_budget", State.COMPUTE_BOUND, "Step budget", "Prompt processing fills every step up to max_num_batched_tokens.")
+    COMPUTE = ("compute", State.COMPUTE_BOUND, "Compute", "The processor itself is the limit: more requests bring no more tokens.")
+    FRONTEND = ("frontend", State.COMPUTE_BOUND, "Frontend", "The API server in front of the engine is the limit.")
+    DEFERRED = ("deferred", State.COMPUTE_BOUND, "Deferred", "Requests wait for remote cache, LoRA or grammar, not for capacity.")
+    STALLED = ("stalled", State.COMPUTE_BOUND, "Stalled", "There is work, but no token has come out for a while.")
+    WARMING_UP = ("warming_up", State.UNKNOWN, "Warming up", "Not enough polls yet to say anything.")
+    UNREACHABLE = ("unreachable", State.UNKNOWN, "Unreachable", "The target does not answer.")
+    STALE = ("stale", State.UNKNOWN, "Stale", "No poll has finished lately, so nothing shown before can be trusted.")
+    NO_VLLM_METRICS = ("no_vllm_metrics", State.UNKNOWN, "No vLLM metrics", "The target answers, but not with vLLM metrics.")
+    STATS_DISABLED = ("stats_disabled", State.UNKNOWN, "Stats disabled", "vLLM runs with its statistics switched off.")
+    ASLEEP = ("asleep", State.UNKNOWN, "Asleep", "The engine is in sleep mode; its numbers stand still.")
+    AMBIGUOUS = ("ambiguous", State.UNKNOWN, "Ambiguous", "The numbers do not single out one limit.")
 
 
 CAUSES: Final[Mapping[State, tuple[Cause, ...]]] = MappingProxyType(
-    {
-        State.HEALTHY: (Cause.OK, Cause.IDLE, Cause.KV_HIGH),
-        State.KV_BOUND: (Cause.PREEMPTING, Cause.ADMISSION),
-        State.COMPUTE_BOUND: (
-            Cause.SEQUENCE_SLOTS,
-            Cause.STEP_BUDGET,
-            Cause.COMPUTE,
-            Cause.FRONTEND,
-            Cause.DEFERRED,
-            Cause.STALLED,
-        ),
-        State.UNKNOWN: (
-            Cause.WARMING_UP,
-            Cause.UNREACHABLE,
-            Cause.STALE,
-            Cause.NO_VLLM_METRICS,
-            Cause.STATS_DISABLED,
-            Cause.ASLEEP,
-            Cause.AMBIGUOUS,
-        ),
-    }
+    {state: tuple(cause for cause in Cause if cause.state is state) for state in State}
 )
+"""The causes of each state."""
 
 
 class FailureReason(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kvwatch.model import EngineConfig, EngineId, Histogram, Snapshot
 from kvwatch.poller import names
@@ -26,35 +26,9 @@ _NO_CONFIG: Final = EngineConfig()
 
 def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConfig = _NO_CONFIG) -> Snapshot:
     """One engine's numbers at `at`; what was absent, NaN, infinite or impossible is ``None``."""
-    return Snapshot(
-        engine=engine,
-        at=at,
-        running=_number(draft, "running"),
-        waiting=_number(draft, "waiting"),
-        waiting_deferred=_number(draft, "waiting_deferred"),
-        kv_usage=_usage(draft),
-        asleep=_asleep(draft),
-        preemptions=_number(draft, "preemptions"),
-        finished=_number(draft, "finished"),
-        generation_tokens=_number(draft, "generation_tokens"),
-        prompt_tokens=_number(draft, "prompt_tokens"),
-        computed_prompt_tokens=_number(draft, "computed_prompt_tokens"),
-        steps=_number(draft, "steps"),
-        step_tokens=_number(draft, "step_tokens"),
-        prefix_queries=_number(draft, "prefix_queries"),
-        prefix_hits=_number(draft, "prefix_hits"),
-        flops=_number(draft, "flops") or None,  # 0 means that nobody counts: --enable-mfu-metrics is off
-        time_to_first_token=_histogram(draft, "time_to_first_token"),
-        inter_token_latency=_histogram(draft, "inter_token_latency"),
-        e2e_latency=_histogram(draft, "e2e_latency"),
-        prompt_length_sum=_number(draft, "prompt_length_sum"),
-        prompt_length_count=_number(draft, "prompt_length_count"),
-        generation_length_sum=_number(draft, "generation_length_sum"),
-        generation_length_count=_number(draft, "generation_length_count"),
-        prefill_time_sum=_number(draft, "prefill_time_sum"),
-        created=max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None),
-        config=config,
-    )
+    read: dict[str, Any] = {signal.name: _READERS.get(signal.name, _READER_OF[signal.kind])(draft, signal.name) for signal in names.SIGNALS}
+    created = max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None)
+    return Snapshot(engine=engine, at=at, created=created, config=config, **read)
 
 
 def read_config(labels: Mapping[str, str]) -> EngineConfig:
@@ -90,14 +64,14 @@ def _number(draft: Draft, name: str) -> float | None:
     return None if value is None or value < 0 else value
 
 
-def _usage(draft: Draft) -> float | None:
+def _usage(draft: Draft, name: str) -> float | None:
     """KV usage as a share; it is 0..1 in spite of its name ``_perc``."""
-    value = _reading(draft, "kv_usage")
+    value = _reading(draft, name)
     return None if value is None or value < _BELOW_ZERO else min(max(value, 0.0), 1.0)
 
 
-def _asleep(draft: Draft) -> bool | None:
-    awake = _reading(draft, "asleep")
+def _asleep(draft: Draft, name: str) -> bool | None:
+    awake = _reading(draft, name)
     return None if awake is None else awake == 0
 
 
@@ -113,6 +87,11 @@ def _histogram(draft: Draft, name: str) -> Histogram | None:
             counts = array("d", [*(buckets[edge] for edge in layout.edges), total])
             return Histogram(bounds=layout.bounds, counts=counts, sum=_only(draft.get(family + "_sum")))
     return None
+
+
+def _flops(draft: Draft, name: str) -> float | None:
+    """0 means that nobody counts: --enable-mfu-metrics is off."""
+    return _number(draft, name) or None
 
 
 def _only(parts: Parts | None) -> float | None:
@@ -151,3 +130,10 @@ def _positive(text: str | None) -> float | None:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
+
+
+_READER_OF: Final[dict[names.Kind, Callable[[Draft, str], Any]]] = {
+    kind: _histogram if kind is names.Kind.HISTOGRAM else _number for kind in names.Kind
+}
+_READERS: Final[dict[str, Callable[[Draft, str], Any]]] = {"kv_usage": _usage, "asleep": _asleep, "flops": _flops}
+"""Signals that are not read as their kind is."""

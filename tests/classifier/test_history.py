@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from builders import histogram, snapshot
 
-from kvwatch.classifier.history import COUNTERS, History
+from kvwatch.classifier.history import History
 from kvwatch.classifier.windows import summarise
+from kvwatch.model import COUNTERS
 
 
 def fill(*snapshots):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.exporter.freshness import as_of
-from kvwatch.exporter.web.wording import CAUSE_WORDS, SEVERITY_ORDER
+from kvwatch.exporter.web.wording import SEVERITY_ORDER
 from kvwatch.model import Assessment, Cause, Severity, Signals, State, TargetView, Verdict
 
 _CAUSE_ORDER: Final = tuple(Cause)
@@ -48,7 +48,7 @@ class EngineRow:
     @property
     def cause(self) -> str:
         """The cause's short name."""
-        return CAUSE_WORDS[self.verdict.cause][0]
+        return self.verdict.cause.short_name
 
 
 def rows_of(views: Sequence[TargetView], now: float) -> Iterator[EngineRow]:

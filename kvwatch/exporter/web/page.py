@@ -84,7 +84,6 @@ class StatusPage:
             script=Markup(_SCRIPT),  # noqa: S704 - our own file
             columns=COLUMNS,
             state_words=wording.STATE_WORDS,
-            cause_words=wording.CAUSE_WORDS,
             states=wording.SEVERITY_ORDER,
             colours=_TAB_COLOURS,
             always=ALWAYS,

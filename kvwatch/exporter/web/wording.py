@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kvwatch.model import Cause, State
+from kvwatch.model import State
 
 ABSENT: Final = "\N{EN DASH}"
 _THIN: Final = "\N{NARROW NO-BREAK SPACE}"
@@ -25,30 +25,6 @@ STATE_WORDS: Final[Mapping[State, str]] = MappingProxyType(
 
 SEVERITY_ORDER: Final = (State.KV_BOUND, State.COMPUTE_BOUND, State.UNKNOWN, State.HEALTHY)
 """Worst first."""
-
-CAUSE_WORDS: Final[Mapping[Cause, tuple[str, str]]] = MappingProxyType(
-    {
-        Cause.OK: ("OK", "Nothing waits and nothing is preempted."),
-        Cause.IDLE: ("Idle", "There is no work."),
-        Cause.KV_HIGH: ("Cache full, no queue", "The cache has long been nearly full, yet nothing waits and nothing is preempted."),
-        Cause.PREEMPTING: ("Preempting", "Running requests are preempted from the cache and computed again."),
-        Cause.ADMISSION: ("Admission", "Requests wait because the next prompt does not fit the free cache."),
-        Cause.SEQUENCE_SLOTS: ("Sequence slots", "As many requests run as max_num_seqs allows, and the cache has room."),
-        Cause.STEP_BUDGET: ("Step budget", "Prompt processing fills every step up to max_num_batched_tokens."),
-        Cause.COMPUTE: ("Compute", "The processor itself is the limit: more requests bring no more tokens."),
-        Cause.FRONTEND: ("Frontend", "The API server in front of the engine is the limit."),
-        Cause.DEFERRED: ("Deferred", "Requests wait for remote cache, LoRA or grammar, not for capacity."),
-        Cause.STALLED: ("Stalled", "There is work, but no token has come out for a while."),
-        Cause.WARMING_UP: ("Warming up", "Not enough polls yet to say anything."),
-        Cause.UNREACHABLE: ("Unreachable", "The target does not answer."),
-        Cause.STALE: ("Stale", "No poll has finished lately, so nothing shown before can be trusted."),
-        Cause.NO_VLLM_METRICS: ("No vLLM metrics", "The target answers, but not with vLLM metrics."),
-        Cause.STATS_DISABLED: ("Stats disabled", "vLLM runs with its statistics switched off."),
-        Cause.ASLEEP: ("Asleep", "The engine is in sleep mode; its numbers stand still."),
-        Cause.AMBIGUOUS: ("Ambiguous", "The numbers do not single out one limit."),
-    }
-)
-"""Short name, and what it means in one sentence."""
 
 
 def number(value: float | None, digits: int = 1) -> str:
