@@ -7,24 +7,15 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.capacity.pool import HEADROOM, round_up_to_block, safe_sequences, sequences
+from kvwatch.capacity.concurrency import ConcurrencyLimit, limit_by_end, limit_by_present_size, limit_by_share, tokens_at_end
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import EngineConfig, Signals, Verdict
-from kvwatch.text import number, percent
 
 _SHARED_PREFIX: Final = 0.3
 """Share of prompt tokens found in the prefix cache from which prompts are taken to hold the same blocks together."""
 _SMALLER_THAN_PROMPT: Final = 0.8
 _LONGER: Final = 1.05
 """Running sequences are longer than the mean request when they are by more than what sampling a gauge gets wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConcurrencyLimit:
-    """How many sequences the pool lets run without preempting one another, and how that was worked out."""
-
-    sequences: int
-    arithmetic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +46,10 @@ class AdviceInputs:
         stay longest. So what they are seen to hold, halfway through their output, and the other half of it, where that is more; and also
         where prompts share cached blocks, so that a sequence adds less than its prompt.
         """
-        seen, length, output = self.signals.tokens_per_sequence, self.request_tokens, self.signals.output_tokens
-        if length is None or output is None:
+        seen, prompt, output = self.signals.tokens_per_sequence, self.signals.next_prompt_tokens, self.signals.output_tokens
+        if prompt is None or output is None:
             return None
-        mean = round_up_to_block(length, self.config.block_size)
+        mean = tokens_at_end(prompt, output, self.config.block_size)
         if seen is None:
             return mean
         of_those_running = seen + output / 2
@@ -74,15 +65,10 @@ class AdviceInputs:
         pool, grown = self.signals.capacity_tokens, self.grown_tokens
         seen, share = self.signals.tokens_per_sequence, self.signals.sequence_share
         if pool and grown:
-            return ConcurrencyLimit(sequences(pool, grown), f"{number(pool)} KV tokens ÷ {number(grown)} tokens per sequence at its end")
+            return limit_by_end(pool, grown)
         if pool and seen:
-            return ConcurrencyLimit(
-                safe_sequences(pool, seen), f"{number(pool)} KV tokens ÷ {number(seen)} tokens per sequence × {1 - HEADROOM:g}"
-            )
-        if share:
-            arithmetic = f"a running sequence holds {percent(share)} of the pool: 1 ÷ {share:.3f} × {1 - HEADROOM:g}"
-            return ConcurrencyLimit(safe_sequences(1.0, share), arithmetic)
-        return None
+            return limit_by_present_size(pool, seen)
+        return limit_by_share(share) if share else None
 
     @property
     def wanted(self) -> float:
