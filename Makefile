@@ -5,13 +5,16 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test e2e-long lint bench tools generated image-test requirements clean
+.PHONY: demo test quick e2e-long lint bench tools generated image-test requirements clean
 
 demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and recovers: a terminal and a status page
 	$(BIN)/kvwatch demo
 
 test: $(DEV) tools ## Every test
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+quick: lint ## Lint and the tests of the pure packages: no network, no binaries
+	$(BIN)/python -m pytest -q -n auto tests/classifier tests/test_docs.py tests/test_contributing.py
 
 e2e-long: $(DEV) tools ## Storms after busy minutes, through dead Alertmanagers and restarts, on real binaries (15 minutes)
 	$(BIN)/python -m pytest tests/e2e/long_storms.py -n 3 -s

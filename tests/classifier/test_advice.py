@@ -425,7 +425,7 @@ def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
     orders = [[c.lever for c in advise(verdict(cause), *situation)] for situation in SITUATIONS]
     said = {lever for order in orders for lever in order}
     start = f"| `{STATE_OF[cause]}` | `{cause}` | "
-    section = (repository / "README.md").read_text().split("## What kvwatch advises\n")[1].split("\n## ")[0]
+    section = (repository / "docs" / "advice.md").read_text()
     (row,) = [line for line in section.splitlines() if line.startswith(start)]
     text = row.removeprefix(start)
     places = {lever: text.index(lever) for lever in said}

@@ -36,7 +36,9 @@ def test_the_unit_is_as_closed_as_the_notes_say(unit, repository, require_tool):
 
 def test_its_configuration_is_one_that_kvwatch_takes(repository):
     settings = Settings(**yaml.safe_load((repository / "deploy/host/kvwatch.yaml").read_text()))
-    assert [(target.name, target.max_num_seqs) for target in settings.targets] == [("gpu-1", 32)]
+    assert [(target.name, target.max_num_seqs) for target in settings.targets] == [
+        ("gpu-1", None)
+    ]  # a guess in a sample would flip verdicts
     assert settings.web.host_port == ("127.0.0.1", 20058)
     assert settings.alertmanager.urls == ["http://127.0.0.1:9093"]
     assert settings.alertmanager.labels == {"instance": "gpu-1.example.com"}

@@ -19,6 +19,7 @@ NO_SETTINGS = {"KVWATCH_PORT", "KVWATCH_SECTION__SETTING"}  # a variable of Kube
 
 def texts(repository):
     files = [repository / name for name in ("Dockerfile", "README.md", "kvwatch/daemon/healthcheck.py")]
+    files += sorted((repository / "docs").glob("*.md"))
     files += [path for path in sorted((repository / "deploy").rglob("*")) if path.suffix in {".yaml", ".yml", ".md", ".conf", ".service"}]
     return {path.relative_to(repository).as_posix(): path.read_text() for path in files}
 
