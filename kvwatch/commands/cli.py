@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ COMMANDS: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    _open_standard_streams()
     _leave_vllm_metrics_alone()
     arguments = sys.argv[1:] if arguments is None else arguments
     parsed = _parser(arguments).parse_args(arguments)
@@ -71,6 +73,17 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed: else the next socket would take its number, and errors be written into it."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w", closefd=False, encoding="utf-8"))  # noqa: SIM115
+
+
 def _leave_vllm_metrics_alone() -> None:
     """Forget PROMETHEUS_MULTIPROC_DIR, which a sidecar may inherit from vLLM's environment.
 
@@ -82,4 +95,5 @@ def _leave_vllm_metrics_alone() -> None:
 
 
 def _complain(what: str) -> None:
-    print(f"kvwatch: {what}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a disk that is full or a reader that is gone
+        print(f"kvwatch: {what}", file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import signal
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -18,13 +17,13 @@ from kvwatch.demo.acts import SCENARIOS
 from kvwatch.demo.screen import Screen, Script, tell
 from kvwatch.demo.stage import Stage
 from kvwatch.errors import UsageError
+from kvwatch.process_signals import STOPPING, ProcessSignals, received
 
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
 
 _FRAME_SECONDS: Final = 0.2
 _USUAL: Final = ("127.0.0.1", 20058)
-_STOPPING: Final = {signal.SIGINT, signal.SIGTERM}
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
@@ -52,13 +51,12 @@ def _speed(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Tell the story once, or until somebody stops it."""
     log.silence()  # the screen tells the same story
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     try:
         web = WebSettings(listen_address=_listen_address(arguments.listen))
     except ValueError as error:
         raise UsageError(f"{arguments.listen}: not a listen address: write host:port") from error
-    with Stage(SystemClock(), arguments.speed, web) as stage:
-        _perform(stage, arguments)
+    with received(*STOPPING) as signals, Stage(SystemClock(), arguments.speed, web) as stage:
+        _perform(stage, arguments, signals)
     return 0
 
 
@@ -75,7 +73,7 @@ def _listen_address(wanted: str | None) -> str:
     return "{}:{}".format(*_USUAL)
 
 
-def _perform(stage: Stage, arguments: argparse.Namespace) -> None:
+def _perform(stage: Stage, arguments: argparse.Namespace, signals: ProcessSignals) -> None:
     acts = SCENARIOS[arguments.scenario]
     shows = itertools.repeat(acts) if arguments.forever else iter([acts])
     moments = itertools.chain.from_iterable(stage.play(show) for show in shows)
@@ -84,11 +82,11 @@ def _perform(stage: Stage, arguments: argparse.Namespace) -> None:
     if not console.is_terminal:
         for moment in moments:
             tell(console, script.news(moment))
-            if signal.sigtimedwait(_STOPPING, _FRAME_SECONDS) is not None:
+            if signals.wait(_FRAME_SECONDS) is not None:
                 return
         return
     with Live(console=console, auto_refresh=False) as live:
         for moment in moments:
             live.update(screen.picture(moment, script.news(moment)), refresh=True)
-            if signal.sigtimedwait(_STOPPING, _FRAME_SECONDS) is not None:
+            if signals.wait(_FRAME_SECONDS) is not None:
                 return

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,11 +19,10 @@ from kvwatch.incident.recording import Writer
 from kvwatch.model import FailureReason
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
+from kvwatch.process_signals import STOPPING, ProcessSignals, received
 
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
-
-_STOPPING: Final = {signal.SIGINT, signal.SIGTERM}
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
@@ -41,11 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Record until the time is up or somebody stops it; a target that does not answer is recorded as such."""
     clock, poll, url = SystemClock(), PollSettings(), _checked(arguments.url)
     ask = fetch_as(poll, clock)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     console = Console(stderr=True)
-    with Writer(arguments.output, url) as writer, console.status("recording, Ctrl-C ends it") as status:
+    with received(*STOPPING) as signals, Writer(arguments.output, url) as writer, console.status("recording, Ctrl-C ends it") as status:
         scrapes = failures = 0
-        for _ in _beat(clock, arguments.interval, arguments.seconds):
+        for _ in _beat(clock, signals, arguments.interval, arguments.seconds):
             scrapes += 1
             failures += not _record(writer, ask, url, clock)
             status.update(f"{scrapes} scrapes recorded, {failures} failed; Ctrl-C ends it")
@@ -61,14 +58,14 @@ def _checked(url: str) -> str:
         raise UsageError(str(error)) from error
 
 
-def _beat(clock: Clock, interval: float, seconds: float | None) -> Iterator[None]:
+def _beat(clock: Clock, signals: ProcessSignals, interval: float, seconds: float | None) -> Iterator[None]:
     """Yield on every beat of *interval* until *seconds* have passed or a signal has come; beats that were missed are skipped."""
     began = due = clock.monotonic()
     while seconds is None or due - began <= seconds:
         yield
         now = clock.monotonic()
         due += interval * max(1, -(-(now - due) // interval))
-        if signal.sigtimedwait(_STOPPING, max(0.0, due - now)) is not None:
+        if signals.wait(due - now) is not None:
             return
 
 

@@ -29,7 +29,7 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
     if arguments.config_check:
         print("the configuration is good")  # noqa: T201 - what --config.check is for
         return 0
-    log.configure(settings.log)
-    code = watch.run(settings)
-    watch.leave(code)
+    outlet = log.configure_process(settings.log)
+    code = watch.run(settings, outlet)
+    watch.leave(code, outlet)
     return code

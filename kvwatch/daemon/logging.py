@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
 from kvwatch.config.settings import LogSettings
+from kvwatch.daemon.log_outlet import LogOutlet
 
 _FIRST: Final = ("timestamp", "level", "event", "target", "model_name", "engine")
 
@@ -39,8 +40,13 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processor=renderer))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(max(level, logging.WARNING))
-    # It warns of every poll left out because the one before had not ended; we count those instead.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+
+def configure_process(settings: LogSettings) -> LogOutlet:
+    """The same for a daemon: to standard error, but never waiting for it."""
+    outlet = LogOutlet(sys.stderr.fileno())
+    configure(settings, cast("TextIO", outlet))
+    return outlet
 
 
 def silence() -> None:

@@ -5,8 +5,8 @@ Every target has its own job, history and verdicts; what they share is the HTTP 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +19,7 @@ from kvwatch import __version__
 from kvwatch.assess import judge_for
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.config.settings import Settings, TargetSettings
+from kvwatch.daemon.log_outlet import LogOutlet
 from kvwatch.daemon.schedule import Schedule
 from kvwatch.daemon.target_watch import TargetWatch
 from kvwatch.errors import ConfigError
@@ -33,15 +34,18 @@ from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery, follows_dns
 from kvwatch.poller.target import read_target
+from kvwatch.process_signals import STOPPING, received
 
 _log = structlog.get_logger(__name__)
 
 _DISCOVERY: Final = "\0discovery"
 """No target can have this name."""
-_HEARTBEAT_SECONDS: Final = 1.0
+_LONGEST_WAIT: Final = 60.0
 _MISSED_POLLS: Final = 3
 _STOP_SECONDS: Final = 0.7
 """How long a signal waits for an orderly end."""
+_DRAIN_SECONDS: Final = 0.2
+"""How long the last log lines may take."""
 
 
 class Daemon:
@@ -52,13 +56,19 @@ class Daemon:
     """
 
     def __init__(
-        self, settings: Settings, clock: Clock, read: Callable[[TargetSettings], Scrape] | None = None, *, pace: float = 1.0
+        self,
+        settings: Settings,
+        clock: Clock,
+        read: Callable[[TargetSettings], Scrape] | None = None,
+        *,
+        pace: float = 1.0,
+        log_lines_dropped: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
         self._pace = pace
         self._clock = clock
         self._read = read or partial(read_target, settings, clock)
-        self._telemetry = Telemetry()
+        self._telemetry = Telemetry(log_lines_dropped)
         self._push = AlertmanagerPush(settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval)
         self._history = ChartHistory()
         self._schedule = Schedule(SystemClock(), self._overrun)
@@ -106,11 +116,6 @@ class Daemon:
         if self._server is not None:
             self._server.close()
             self._server = None
-
-    def follow_clock(self) -> None:
-        """Called about once a second: notices that the host's clock was set."""
-        if self._schedule.follow_clock():
-            _log.warning("clock.stepped", detail="the host's clock was set; ages and rates do not depend on it, polls go on")
 
     def views(self) -> tuple[TargetView, ...]:
         """The last word on every target, by name; never waits for one."""
@@ -192,32 +197,38 @@ class Daemon:
             self._telemetry.tick_overrun(name)
 
 
-def run(settings: Settings, clock: Clock | None = None) -> int:
+def run(settings: Settings, outlet: LogOutlet) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns the exit code within a second, to be given to `leave`.
 
     Raises `ConfigError` when it cannot start.
     """
-    stopping = {signal.SIGTERM, signal.SIGINT}
-    # Blocked here and in every thread started later, then waited for: no handler runs in the middle of anything.
-    signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
-    daemon = Daemon(settings, clock or SystemClock())
-    try:
-        daemon.start()
-    except ConfigError:
-        daemon.stop()
-        raise
-    while (received := signal.sigtimedwait(stopping, _HEARTBEAT_SECONDS)) is None:
-        daemon.follow_clock()
-    _log.info("kvwatch.stopping", signal=signal.Signals(received.si_signo).name)
-    # In a thread, because a page being drawn may hold it up; `leave` then ends that with the process.
-    stopper = threading.Thread(target=daemon.stop, name="stop", daemon=True)
-    stopper.start()
-    stopper.join(_STOP_SECONDS)
+    with received(*STOPPING) as signals:
+        daemon = Daemon(settings, SystemClock(), log_lines_dropped=lambda: outlet.dropped)
+        try:
+            daemon.start()
+        except ConfigError:
+            daemon.stop()
+            raise
+        while (came := signals.wait(_LONGEST_WAIT)) is None:
+            pass
+        _log.info("kvwatch.stopping", signal=came.name)
+        _stop(daemon)
     return 0
 
 
-def leave(code: int) -> None:
+def _stop(daemon: Daemon) -> None:
+    """In a thread, because a page being drawn may hold it up; `leave` then ends that with the process."""
+    stopper = threading.Thread(target=daemon.stop, name="stop", daemon=True)
+    try:
+        stopper.start()
+    except RuntimeError:  # no thread can be started: the process ends without ceremony
+        return
+    stopper.join(_STOP_SECONDS)
+
+
+def leave(code: int, outlet: LogOutlet) -> None:
     """End the process at once: a poll under way in a worker thread would hold a normal exit until its deadline."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    outlet.drain(_DRAIN_SECONDS)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
     os._exit(code)

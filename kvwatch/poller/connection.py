@@ -149,7 +149,7 @@ def _addresses(host: str, port: int, deadline: Deadline) -> list[_Address]:
         return lookup.result(deadline.remaining())
     except TimeoutError:
         raise ScrapeError(FailureReason.DNS, f"{host}: no answer from the resolver within {deadline.seconds:g} s") from None
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:  # UnicodeError is one
         raise ScrapeError(FailureReason.DNS, f"{host}: {getattr(error, 'strerror', None) or 'not a host name'}") from None
 
 
@@ -159,8 +159,12 @@ def _lookup(host: str, port: int) -> Future[list[_Address]]:
     with _lookups_lock:
         lookup = _lookups.get(key)
         if lookup is None:
-            lookup = _lookups[key] = Future()
-            threading.Thread(target=_look_up, args=(key, lookup), name=f"resolve {host}", daemon=True).start()
+            lookup = Future()
+            try:
+                threading.Thread(target=_look_up, args=(key, lookup), name=f"resolve {host}", daemon=True).start()
+            except RuntimeError as error:  # no thread could be started; the next poll tries again
+                raise ScrapeError(FailureReason.DNS, f"{host} cannot be looked up: {error}") from None
+            _lookups[key] = lookup  # not before: a lookup nobody makes would be waited for by every later poll
         return lookup
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily
@@ -36,7 +36,8 @@ class Telemetry(Collector):
     ``registry`` is the one `/metrics` serves; other collectors register themselves on it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log_lines_dropped: Callable[[], int] = lambda: 0) -> None:
+        self._log_lines_dropped = log_lines_dropped
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library forgot the annotation
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
@@ -79,6 +80,9 @@ class Telemetry(Collector):
                 for reason in FailureReason:
                     failed.add_metric([target, reason.value], polls.failed.get(reason, 0))
         yield from (ended, failed, left_out)
+        yield CounterMetricFamily(
+            "kvwatch_log_lines_dropped", "Lines of the log that could not be written.", value=self._log_lines_dropped()
+        )
 
     def target_added(self, target: str) -> None:
         """Begin to count for a target."""
