@@ -11,18 +11,9 @@ from kvwatch.model import Cause, FailureReason, ScrapeFailure, Signals, State, V
 Condition = Callable[[Policy, Verdict, Signals | None], bool | None]
 
 
-def storm(policy: Policy, _verdict: Verdict, signals: Signals | None) -> bool | None:
-    """The page: both windows above the ratio, and enough preemptions in the slow one to keep a quiet server quiet."""
-    if signals is None or signals.slow.preemptions is None:
-        return None
-    slow, fast = signals.slow.preemption_ratio, signals.fast.preemption_ratio
-    if slow is None or fast is None:  # nothing ran in the window, so nothing was preempted
-        return False
-    return (
-        slow > policy.thresholds.storm_ratio
-        and fast > policy.thresholds.storm_ratio
-        and signals.slow.preemptions >= policy.thresholds.storm_min_preemptions
-    )
+def storm(_policy: Policy, verdict: Verdict, _signals: Signals | None) -> bool | None:
+    """The page: the classifier's own finding, so that it never stands beside another state."""
+    return verdict.storm
 
 
 def stalled(_policy: Policy, verdict: Verdict, _signals: Signals | None) -> bool | None:

@@ -13,7 +13,7 @@ from kvwatch.alerts.conditions import target_is_down
 from kvwatch.alerts.definitions import ENGINE_ALERTS, HOLD_SECONDS, KEEP_SECONDS, TARGET_DOWN, AlertDefinition
 from kvwatch.alerts.descriptions import target_down
 from kvwatch.config.policy import Policy
-from kvwatch.model import Alert, ScrapeFailure, Signals, Verdict
+from kvwatch.model import Alert, ScrapeFailure, Severity, Signals, State, Verdict
 
 
 class _AlertState:
@@ -28,8 +28,8 @@ class _AlertState:
         self._met_at = 0.0  # meaningful while firing
         self._firing: Alert | None = None
 
-    def update(self, at: float, holds: bool | None, describe: Callable[[], str]) -> Alert | None:
-        """The alert if it fires at ``at``; ``holds`` is ``None`` where nobody knows.
+    def update(self, at: float, holds: bool | None, describe: Callable[[], str], *, over: bool = False) -> Alert | None:
+        """The alert if it fires at ``at``; ``holds`` is ``None`` where nobody knows, ``over`` says that nothing may keep it firing.
 
         A firing alert goes on for `KEEP_SECONDS` after it has been seen to hold no more, and for `HOLD_SECONDS` after it was last seen to
         hold. A pending one begins again with either, as in Prometheus.
@@ -40,7 +40,7 @@ class _AlertState:
             if holds is False and self._unmet_since is None:
                 self._unmet_since = at
             self._pending_since = None
-            if at - self._met_at > HOLD_SECONDS or (self._unmet_since is not None and at - self._unmet_since >= KEEP_SECONDS):
+            if over or at - self._met_at > HOLD_SECONDS or (self._unmet_since is not None and at - self._unmet_since >= KEEP_SECONDS):
                 self._firing = None
         return self._firing
 
@@ -67,12 +67,17 @@ class EngineAlerts:
         self._states = tuple((definition, _AlertState(definition)) for definition in ENGINE_ALERTS)
 
     def update(self, at: float, verdict: Verdict, signals: Signals | None) -> tuple[Alert, ...]:
-        """What fires after a scrape; ``signals`` is ``None`` where the scrape failed. `Alert.since` is when it began to fire."""
+        """What fires after a scrape; ``signals`` is ``None`` where the scrape failed. `Alert.since` is when it began to fire.
+
+        A page ends at once where the engine is known to be well.
+        """
+        well = verdict.state is State.HEALTHY
         firing = (
             state.update(
                 at,
                 definition.condition(self._policy, verdict, signals),
                 partial(definition.describe, self._policy, verdict, signals),
+                over=well and definition.severity is Severity.CRITICAL,
             )
             for definition, state in self._states
         )

@@ -13,6 +13,7 @@ from kvwatch.capacity.pool import pool_tokens, ranks_beside
 from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
+from kvwatch.classifier.preemption import is_storm
 from kvwatch.classifier.rules import find
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
@@ -107,7 +108,10 @@ class EngineClassifier:
         self._confirmed_at = at
         said = self._hysteresis.settle(finding, at)
         self._transitions += before is not None and said.state is not before.state
-        verdict = Verdict(self._engine, said.state, said.cause, said.evidence, self._hysteresis.since)
+        storm = None if signals is None else is_storm(signals, self._policy)
+        if storm is not None:
+            storm = storm and said.state is State.KV_BOUND
+        verdict = Verdict(self._engine, said.state, said.cause, said.evidence, self._hysteresis.since, storm)
         return Assessment(verdict, signals, config=self._config, state_seconds=dict(self._state_seconds), transitions=self._transitions)
 
     def _clients_left(self, snapshot: Snapshot, http_requests: float | None) -> bool:

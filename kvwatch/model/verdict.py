@@ -21,6 +21,9 @@ class Verdict:
     evidence: tuple[str, ...]
     since: float
     """`at` of the scrape at which this state began."""
+    storm: bool | None = None
+    """Whether the preemptions behind this verdict are worth a page; never true beside another state than ``kv_bound``. ``None`` where
+    nobody knows: the scrape failed, or preemptions are not reported."""
 
 
 @dataclass(frozen=True, slots=True)

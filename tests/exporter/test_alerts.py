@@ -49,43 +49,31 @@ def names(alerts: tuple[Alert, ...]) -> set[str]:
 
 
 CALM = (verdict(Cause.OK), signals())
-STORM = (verdict(Cause.PREEMPTING, "12 preemptions in 15 s"), signals(slow=0.4, fast=0.5, preemptions=48.0))
+PREEMPTING = replace(verdict(Cause.PREEMPTING, "12 preemptions in 15 s"), storm=True)
+STORM = (PREEMPTING, signals(slow=0.4, fast=0.5, preemptions=48.0))
+DIP = (replace(PREEMPTING, storm=False), signals(slow=0.4, fast=0.05, preemptions=40.0))
 LOST = (verdict(Cause.UNREACHABLE), None)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "pages"),
-    [
-        pytest.param(signals(slow=0.11, fast=0.11, preemptions=5.0), True, id="just over the ratio with five preemptions"),
-        pytest.param(signals(slow=0.10, fast=0.50, preemptions=50.0), False, id="slow exactly 10 percent"),
-        pytest.param(signals(slow=0.50, fast=0.10, preemptions=50.0), False, id="fast exactly 10 percent: the storm is over"),
-        pytest.param(signals(slow=0.50, fast=0.50, preemptions=1.0), False, id="quiet server: 1 preemption in 2 requests"),
-        pytest.param(signals(slow=0.50, fast=0.50, preemptions=4.0), False, id="four preemptions"),
-        pytest.param(signals(slow=1.0, fast=1.0, preemptions=9.0), True, id="nothing finishes"),
-        pytest.param(signals(slow=0.08, fast=0.60, preemptions=90.0), False, id="a blip after two busy minutes"),
-        pytest.param(signals(slow=None, fast=None, preemptions=0.0), False, id="idle: no denominator"),
-        pytest.param(signals(slow=0.5, fast=None, preemptions=20.0), False, id="nothing ran in the last 30 s"),
-        pytest.param(signals(slow=None, fast=None, preemptions=None), False, id="one snapshot: no increase yet"),
-        pytest.param(None, False, id="never scraped"),
-    ],
-)
-def test_preemption_storm_needs_both_windows_above_the_ratio_and_five_preemptions(numbers: Signals | None, pages: bool) -> None:
-    fired = EngineAlerts(Policy()).update(0.0, verdict(Cause.OK), numbers)
+@pytest.mark.parametrize(("found", "pages"), [(True, True), (False, False), (None, False)])
+def test_the_page_is_what_the_classifier_found(found: bool | None, pages: bool) -> None:
+    fired = EngineAlerts(Policy()).update(0.0, replace(verdict(Cause.PREEMPTING), storm=found), signals())
     assert ("PreemptionStorm" in names(fired)) is pages
 
 
-def test_the_policy_moves_the_storms_thresholds() -> None:
-    strict = EngineAlerts(Policy(thresholds=Thresholds(storm_ratio=0.3, storm_min_preemptions=50)))
-    assert "PreemptionStorm" not in names(strict.update(0.0, *STORM))
-    assert "PreemptionStorm" in names(strict.update(5.0, verdict(Cause.OK), signals(slow=0.31, fast=0.31, preemptions=50.0)))
+@pytest.mark.parametrize("well", [Cause.OK, Cause.IDLE, Cause.KV_HIGH])
+def test_a_page_ends_at_once_where_the_engine_is_well(well: Cause) -> None:
+    alerts = EngineAlerts(Policy())
+    assert names(alerts.update(0.0, *STORM)) == {"PreemptionStorm"}
+    assert alerts.update(5.0, verdict(well), signals()) == ()
 
 
 def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_start() -> None:
     alerts = EngineAlerts(Policy())
     numbers = signals(slow=0.4, fast=0.5, preemptions=48.0, running=23.0, waiting=9.0, kv_usage=0.98, sustainable_sequences=11)
     alerts.update(0.0, *CALM)
-    alerts.update(5.0, verdict(Cause.PREEMPTING), numbers)
-    (storm,) = alerts.update(10.0, verdict(Cause.PREEMPTING), numbers)
+    alerts.update(5.0, replace(verdict(Cause.PREEMPTING), storm=True), numbers)
+    (storm,) = alerts.update(10.0, replace(verdict(Cause.PREEMPTING), storm=True), numbers)
     assert storm == Alert(
         name="PreemptionStorm",
         severity=Severity.CRITICAL,
@@ -101,21 +89,21 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
 def test_a_storm_seen_for_seconds_only_is_told_once_and_not_once_per_window() -> None:
     numbers = signals(slow=0.4, fast=0.4, preemptions=9.0)
     young = replace(numbers, slow=replace(numbers.slow, seconds=10.0), fast=replace(numbers.fast, seconds=10.0))
-    (storm,) = EngineAlerts(Policy()).update(0.0, verdict(Cause.PREEMPTING), young)
+    (storm,) = EngineAlerts(Policy()).update(0.0, PREEMPTING, young)
     assert storm.description.count("preemptions in 10 s") == 1
 
 
 def test_a_storm_ends_fifteen_seconds_after_the_first_scrape_that_says_so() -> None:
     alerts = EngineAlerts(Policy())
     (storm,) = alerts.update(0.0, *STORM)
-    assert alerts.update(5.0, *CALM) == (storm,)
-    assert alerts.update(19.9, *CALM) == (storm,)
-    assert alerts.update(20.0, *CALM) == ()
+    assert alerts.update(5.0, *DIP) == (storm,)
+    assert alerts.update(19.9, *DIP) == (storm,)
+    assert alerts.update(20.0, *DIP) == ()
 
 
 def test_a_storm_that_dips_below_its_ratio_for_ten_seconds_goes_on() -> None:
     alerts = EngineAlerts(Policy())
-    for at, said in ((0.0, STORM), (5.0, CALM), (10.0, CALM), (15.0, STORM), (20.0, CALM), (30.0, CALM)):
+    for at, said in ((0.0, STORM), (5.0, DIP), (10.0, DIP), (15.0, STORM), (20.0, DIP), (30.0, DIP)):
         assert [alert.since for alert in alerts.update(at, *said)] == [0.0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.preemption import is_storm
 from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_pinned
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
@@ -17,17 +18,18 @@ _WORTH_NAMING: Final = 0.02
 _BY_ITSELF: Final = 0.05
 
 
-def judge(signals: Signals, _policy: Policy) -> Candidate | None:
-    """Several preemptions in half a minute and lately, a share of the leaving requests worth naming, and no cache with plenty of room.
+def judge(signals: Signals, policy: Policy) -> Candidate | None:
+    """What pages; or several preemptions in half a minute and lately, a share of the leaving requests worth naming, and no cache with plenty of room.
 
     The counter lags (vLLM counts a preemption when its victim next emits a token) and counts preemptions for priority and
     for cache resets too, so a cache that was never half full says these were not for want of KV.
     """
     window = signals.fast
     count, ratio = window.preemptions, window.preemption_ratio
-    if count is None or count < _FEWEST or (ratio is not None and ratio < _smallest_ratio(signals)):
+    if count is None or has_plenty_of_room(signals):
         return None
-    if not signals.recent.preemptions or has_plenty_of_room(signals):
+    several = count >= _FEWEST and (ratio is None or ratio >= _smallest_ratio(signals)) and signals.recent.preemptions
+    if not several and not is_storm(signals, policy):
         return None
     evidence = [f"{counted(count, 'preemption')} in {number(window.seconds)} s"]
     if ratio is not None:
