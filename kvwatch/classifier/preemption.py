@@ -7,7 +7,7 @@ from kvwatch.model import Signals
 
 
 def is_storm(signals: Signals, policy: Policy) -> bool | None:
-    """Both windows above the ratio, and enough preemptions in the slow one to keep a quiet server quiet; ``None`` where none are reported."""
+    """Both windows above the ratio, and enough preemptions in the slow one to keep a quiet server quiet; ``None`` where not reported."""
     if signals.slow.preemptions is None:
         return None
     slow, fast = signals.slow.preemption_ratio, signals.fast.preemption_ratio

@@ -6,7 +6,7 @@ import pytest
 
 from kvwatch.alerts.definitions import DEFINITIONS
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
-from kvwatch.config.policy import Objectives, Policy, Thresholds
+from kvwatch.config.policy import Objectives, Policy
 from kvwatch.model import (
     CAUSES,
     Alert,
