@@ -19,7 +19,7 @@ _BY_ITSELF: Final = 0.05
 
 
 def judge(signals: Signals, policy: Policy) -> Candidate | None:
-    """What pages; or several preemptions in half a minute and lately, a share of the leaving requests worth naming. Never with plenty of room.
+    """What pages; or several preemptions in half a minute and lately, a share of those leaving worth naming. Never with plenty of room.
 
     The counter lags (vLLM counts a preemption when its victim next emits a token) and counts preemptions for priority and
     for cache resets too, so a cache that was never half full says these were not for want of KV.
