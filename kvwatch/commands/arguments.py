@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, TypeAlias
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+from kvwatch.assess import first_known
+from kvwatch.config.policy import KnownConfig
 from kvwatch.config.values import check_url, parse_duration
 from kvwatch.errors import UsageError
+from kvwatch.plan.sources import read_log
 
 if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse gives it no public name
+
+_UNIX: Final = 1e8
+"""A bare number above is unix seconds (since 1973), one below a duration in seconds (up to three years)."""
 
 
 def positive_duration(text: str) -> float:
@@ -41,3 +49,36 @@ def one_metrics_url(given: str) -> str:
     except ValueError as error:
         raise UsageError(str(error)) from None
     return urlunsplit(parts._replace(path="/metrics")) if parts.path in ("", "/") else given
+
+
+def unix_time(flag: str, text: str, now: float) -> float:
+    """Unix seconds of a time as a person writes it. Raises `UsageError`."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        pass
+    else:
+        return seconds if seconds >= _UNIX else now - seconds
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{flag} {text!r}: write 2026-01-31T12:00:00Z, unix seconds, or 2h for two hours ago") from error
+
+
+def add_known_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags for what ``/metrics`` does not say; `known_arguments` reads them."""
+    known = parser.add_argument_group("what /metrics does not say, and you know")
+    known.add_argument("--log", type=Path, metavar="FILE", help="the server's startup log, which knows most of the following")
+    known.add_argument("--max-num-seqs", type=positive_count, metavar="N")
+    known.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N")
+    known.add_argument("--max-model-len", type=positive_count, metavar="N")
+    known.add_argument("--kv-cache-tokens", type=positive_count, metavar="N")
+    known.add_argument("--vllm-version", metavar="VERSION", help="default: asked at /version")
+
+
+def known_arguments(args: argparse.Namespace, configured: KnownConfig) -> KnownConfig:
+    """What the flags say, over what the log says, over what is configured."""
+    flags = KnownConfig(**{name: getattr(args, name) for name in KnownConfig.model_fields})
+    logged = read_log(args.log).known if args.log is not None else KnownConfig()
+    return first_known(flags, logged, configured)

@@ -14,16 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from kvwatch.assess import Judge, first_known, known_of, policy_of
+from kvwatch.assess import Judge, policy_of
 from kvwatch.check.render import render, render_json, render_plain
 from kvwatch.check.watching import Progress, Watch, watch, with_version
 from kvwatch.clock import Clock, SystemClock
-from kvwatch.commands.arguments import one_metrics_url, positive_count, positive_duration
+from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration
 from kvwatch.config import sources as config
-from kvwatch.config.policy import KnownConfig
 from kvwatch.config.settings import PollSettings
 from kvwatch.model import Assessment
-from kvwatch.plan.sources import read_log
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
 from kvwatch.text import number, percent
@@ -63,13 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument("--ca-file", type=Path, metavar="FILE", help="authorities that may have signed the server's certificate")
     access.add_argument("--bearer-token-file", type=Path, metavar="FILE", help="a token to send, read from its file")
-    known = parser.add_argument_group("what /metrics does not say, and you know")
-    known.add_argument("--log", type=Path, metavar="FILE", help="the server's startup log, which knows most of the following")
-    known.add_argument("--max-num-seqs", type=positive_count, metavar="N")
-    known.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N")
-    known.add_argument("--max-model-len", type=positive_count, metavar="N")
-    known.add_argument("--kv-cache-tokens", type=positive_count, metavar="N")
-    known.add_argument("--vllm-version", metavar="VERSION", help="default: asked at /version")
+    add_known_arguments(parser)
 
 
 def run(
@@ -86,7 +78,7 @@ def run(
     poll = PollSettings(interval=args.interval, ca_file=args.ca_file, bearer_token_file=args.bearer_token_file)
     ask = get or fetch_as(poll, clock)
     url = one_metrics_url(args.url)
-    known = with_version(_known(args, known_of(settings, None)), url, ask)
+    known = with_version(known_arguments(args, settings.vllm), url, ask)
     judge = Judge(policy_of(settings), known, args.interval)
     with _progress(args.format) as progress:
         report = watch(Watch(url, ask, clock, wait, args.interval, args.seconds), judge, known, progress)
@@ -98,13 +90,6 @@ def run(
     else:
         out.write(render_plain(report) + "\n")
     return report.exit_code
-
-
-def _known(args: argparse.Namespace, configured: KnownConfig) -> KnownConfig:
-    """What the flags say, over what the log says, over what the environment says."""
-    flags = KnownConfig(**{name: getattr(args, name) for name in KnownConfig.model_fields})
-    logged = read_log(args.log).known if args.log is not None else KnownConfig()
-    return first_known(flags, logged, configured)
 
 
 @contextmanager

@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "check": ("kvwatch.commands.check", "one diagnosis of a live server"),
     "record": ("kvwatch.commands.record", "record raw scrapes"),
     "replay": ("kvwatch.commands.replay", "the classifier over a recording"),
+    "snapshot": ("kvwatch.commands.snapshot", "the five lines of a run: throughput, preemption ratio, latencies"),
+    "compare": ("kvwatch.commands.compare", "a candidate run against its base, or the knee of a ladder"),
     "plan": ("kvwatch.commands.plan", "how many sequences a KV cache holds, and what to set"),
 }
 """Name -> its module, which has ``add_parser(subparsers, summary)``, and what it does in a few words."""

@@ -7,7 +7,6 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,10 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvwatch.assess import Judge, judge_for
 from kvwatch.clock import SystemClock
-from kvwatch.commands.arguments import positive_count, positive_duration
+from kvwatch.commands.arguments import positive_count, positive_duration, unix_time
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.settings import Settings
-from kvwatch.config.values import parse_duration
 from kvwatch.errors import KVWatchError, UsageError
 from kvwatch.incident.prometheus import Prometheus
 from kvwatch.incident.recording import Decimator, Entry, Reader
@@ -34,8 +32,6 @@ _LOOK_AHEAD: Final = 100
 """Scrapes looked at to see how often a recorder asked."""
 _SLOWEST_GUESS: Final = 60.0
 _DEFAULT_SPAN: Final = "1h"
-_UNIX: Final = 1e8
-"""A bare number above is unix seconds (since 1973), one below a duration in seconds (up to three years)."""
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
@@ -98,7 +94,7 @@ def _file_rows(reader: Reader, interval: float | None, known: KnownConfig) -> It
 
 def _prometheus_rows(arguments: argparse.Namespace, known: KnownConfig) -> Iterator[ReplayRow]:
     now = SystemClock().unix()
-    start, end = _moment("--start", arguments.start or _DEFAULT_SPAN, now), _moment("--end", arguments.end or "0s", now)
+    start, end = unix_time("--start", arguments.start or _DEFAULT_SPAN, now), unix_time("--end", arguments.end or "0s", now)
     if start >= end:
         raise UsageError("--start must be before --end")
     with _progress() as progress:
@@ -144,21 +140,6 @@ def _spacing(entries: Sequence[tuple[str, Entry]]) -> float:
         times.setdefault(target, []).append(entry.t)
     gaps = [after - before for own in times.values() for before, after in pairwise(own) if after > before]
     return min(statistics.median(gaps), _SLOWEST_GUESS) if gaps else Settings().poll.interval
-
-
-def _moment(flag: str, text: str, now: float) -> float:
-    """Unix seconds of a time as a person writes it. Raises `UsageError`."""
-    try:
-        seconds = parse_duration(text)
-    except ValueError:
-        pass
-    else:
-        return seconds if seconds >= _UNIX else now - seconds
-    try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"{flag} {text!r}: write 2026-01-31T12:00:00Z, unix seconds, or 2h for two hours ago") from error
 
 
 def _complain(what: str) -> None:

@@ -1,0 +1,174 @@
+"""``kvwatch snapshot``: the five lines of a run (throughput, preemption ratio, TTFT, ITL, end-to-end latency) and its conditions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kvwatch.check.watching import with_version
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration, unix_time
+from kvwatch.config import sources as config
+from kvwatch.config.settings import PollSettings
+from kvwatch.errors import ScrapeError, UsageError
+from kvwatch.incident.prometheus import Prometheus
+from kvwatch.incident.recording import Entry, Reader
+from kvwatch.model import Scrape
+from kvwatch.poller.fetch import Fetch
+from kvwatch.poller.target import fetch_as
+from kvwatch.poller.vllm import parse_scrape
+from kvwatch.runs.meter import Meter
+from kvwatch.runs.render import render_run
+from kvwatch.runs.run import Run
+
+if TYPE_CHECKING:
+    from kvwatch.commands.arguments import Subparsers
+
+_EPILOG: Final = """\
+examples:
+  kvwatch snapshot http://127.0.0.1:8000/metrics --for 10m -o base.json
+  kvwatch snapshot storm.jsonl.xz -o storm.json
+  kvwatch snapshot --prometheus http://127.0.0.1:9090 --start 2h --end 1h -o before.json
+
+Then change one thing, measure again under the same load, and: kvwatch compare base.json candidate.json
+"""
+_FAILURES_IN_A_ROW: Final = 5
+"""Failed scrapes in a row after which a run is given up: the server is gone."""
+
+
+def add_parser(subparsers: Subparsers, summary: str) -> None:
+    """The subcommand's arguments."""
+    parser = subparsers.add_parser(
+        "snapshot",
+        help=summary,
+        description="Measures a run: from a live server, a recording, or what a Prometheus has scraped.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", nargs="?", metavar="URL|FILE", help="a vLLM /metrics URL, or a recording")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the snapshot goes, as JSON (default: shown, not kept)")
+    parser.add_argument("--for", dest="seconds", type=positive_duration, default=60.0, metavar="DURATION", help="how long to measure (1m)")
+    parser.add_argument("--interval", type=positive_duration, default=5.0, metavar="DURATION", help="time between scrapes (5s)")
+    parser.add_argument("--prometheus", metavar="URL", help="instead: a Prometheus that has scraped one vLLM")
+    parser.add_argument("--start", metavar="TIME", default="1h", help="with --prometheus: RFC 3339, unix seconds or so long ago (1h)")
+    parser.add_argument("--end", metavar="TIME", default="0s", help="with --prometheus: the same (now)")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_known_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, show, and write where asked to. Raises `KVWatchError`."""
+    if bool(arguments.source) == bool(arguments.prometheus):
+        raise UsageError("snapshot needs either a URL or recording, or --prometheus")
+    found = _measure(arguments)
+    document = json.dumps(found.as_json(), allow_nan=False, indent=2) + "\n"
+    if arguments.output is not None:
+        _write(arguments.output, document)
+    if arguments.format == "json":
+        sys.stdout.write(document)
+    else:
+        Console().print(render_run(found))
+    return 0
+
+
+def _measure(arguments: argparse.Namespace) -> Run:
+    known = known_arguments(arguments, config.load().vllm)
+    if arguments.prometheus:
+        name, scrapes = arguments.prometheus, _from_prometheus(arguments)
+    elif _is_url(arguments.source):
+        clock, name = SystemClock(), one_metrics_url(arguments.source)
+        ask = fetch_as(PollSettings(interval=arguments.interval), clock)
+        known = with_version(known, name, ask)
+        scrapes = live(name, ask, clock, interval=arguments.interval, seconds=arguments.seconds)
+    else:
+        name, scrapes = Path(arguments.source).name, _from_file(Path(arguments.source))
+    meter = Meter(known)
+    for scrape in scrapes:
+        meter.add(scrape)
+    try:
+        return meter.run(name)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _is_url(source: str) -> bool:
+    """Anything that is not a file and could be asked: a host and port are enough."""
+    return "://" in source or (":" in source and not Path(source).exists())
+
+
+def live(
+    url: str, ask: Fetch, clock: Clock, *, interval: float, seconds: float, wait: Callable[[float], None] = time.sleep
+) -> Iterator[Scrape]:
+    """Scrapes of a live server until *seconds* have passed; Ctrl-C ends it early. Raises `ScrapeError` when the server is gone."""
+    began = clock.monotonic()
+    failures = 0
+    with _progress() as progress, suppress(KeyboardInterrupt):
+        task = progress.add_task("measuring", total=seconds)
+        while True:
+            now = clock.monotonic()
+            try:
+                yield parse_scrape(ask(url), now)
+                failures = 0
+            except ScrapeError:
+                failures += 1
+                if now == began or failures >= _FAILURES_IN_A_ROW:
+                    raise
+            progress.update(task, completed=now - began)
+            if now - began >= seconds:
+                return
+            wait(max(0.0, min(now + interval, began + seconds) - clock.monotonic()))
+
+
+def _from_file(path: Path) -> Iterator[Scrape]:
+    with Reader(path, _complain) as reader:
+        yield from _scrapes(iter(reader))
+
+
+def _from_prometheus(arguments: argparse.Namespace) -> Iterator[Scrape]:
+    now = SystemClock().unix()
+    start, end = unix_time("--start", arguments.start, now), unix_time("--end", arguments.end, now)
+    if start >= end:
+        raise UsageError("--start must be before --end")
+    source = Prometheus(arguments.prometheus)
+    targets = source.sources(start, end)
+    if len(targets) > 1:
+        raise UsageError(f"{len(targets)} vLLM targets were scraped in that time; a snapshot is of one")
+    yield from _scrapes(entry for _, entry in source.entries(start, end))
+
+
+def _scrapes(entries: Iterator[Entry]) -> Iterator[Scrape]:
+    """The entries that hold a scrape of vLLM; the others were outages."""
+    for entry in entries:
+        if entry.body is not None:
+            with suppress(ScrapeError):
+                yield parse_scrape(entry.body, entry.t)
+
+
+def _write(path: Path, document: str) -> None:
+    """All of it or nothing: a snapshot that was cut off must not be compared with."""
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        unfinished.write_text(document, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+def _complain(what: str) -> None:
+    print(f"kvwatch: {what}", file=sys.stderr)  # noqa: T201 - one line per bad line of a recording
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal)

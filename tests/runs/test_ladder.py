@@ -1,0 +1,70 @@
+"""Where the knee of a ladder is."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from some_runs import a_run
+
+from kvwatch.runs.ladder import ladder
+from kvwatch.runs.plot import ladder_as_svg
+
+
+def rungs(*rows):
+    return [a_run(f"{seqs}.json", rate=rate, ttft=ttft, max_num_seqs=seqs) for seqs, rate, ttft in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "knee"),
+    [
+        pytest.param([(4, 50.0, 9.0), (8, 90.0, 5.0), (16, 100.0, 3.0), (64, 60.0, 4.0)], 16, id="the top of a hill"),
+        pytest.param([(8, 97.0, 4.0), (16, 100.0, 3.0), (32, 99.0, 2.0), (64, 80.0, 2.0)], 32, id="of three alike the shortest wait"),
+        pytest.param([(4, 100.0, 2.0), (8, 100.0, 2.0), (64, 50.0, 2.0)], 4, id="of equal ones the lowest"),
+        pytest.param([(64, 60.0, 4.0), (10, 100.0, 3.0), (4, 50.0, 9.0)], 10, id="in whatever order they come"),
+    ],
+)
+def test_the_knee_is_where_throughput_is_near_its_best_and_the_wait_is_short(rows, knee):
+    found = ladder(rungs(*rows))
+    assert found.axis.name == "max_num_seqs"
+    assert found.axis.read(found.rungs[found.knee]) == knee
+    assert found.verdict.startswith(f"the knee is at --max-num-seqs {knee}: ")
+
+
+def test_runs_of_one_server_are_ordered_by_their_concurrency():
+    found = ladder([a_run(concurrency=float(n), rate=rate) for n, rate in ((32, 100.0), (8, 40.0), (128, 90.0))])
+    assert found.axis.name == "concurrency"
+    assert [run.conditions.concurrency for run in found.rungs] == [8.0, 32.0, 128.0]
+    assert found.knee == 1
+
+
+def test_over_prompt_length_it_says_where_throughput_breaks():
+    runs = [a_run(rate=rate, mean_prompt_tokens=length) for length, rate in ((500.0, 100.0), (2000.0, 98.0), (8000.0, 40.0))]
+    assert ladder(runs, "prompt").verdict == "throughput breaks between prompts of 2 000 and 8 000 tokens"
+    assert ladder(runs[:2], "prompt").verdict == "throughput holds up to the longest prompts measured, 2 000 tokens"
+
+
+@pytest.mark.parametrize(
+    ("runs", "by", "why"),
+    [
+        ([a_run(), a_run()], None, "differ in neither"),
+        ([a_run(), a_run()], "max_num_seqs", "not every run says its --max-num-seqs"),
+        (rungs((4, None, 1.0), (8, 90.0, 1.0)), None, r"no throughput is known of 4\.json"),
+    ],
+)
+def test_what_is_no_ladder_is_refused_with_the_reason(runs, by, why):
+    with pytest.raises(ValueError, match=why):
+        ladder(runs, by)
+
+
+def test_the_picture_is_a_svg_of_its_own_with_every_rung_and_the_knee():
+    picture = ET.fromstring(ladder_as_svg(ladder(rungs((4, 50.0, 9.0), (8, 90.0, 5.0), (16, 100.0, 3.0)))))  # noqa: S314 - our own
+    names = [element.tag.rpartition("}")[2] for element in picture.iter()]
+    assert names.count("circle") == 3
+    assert "16 (knee)" in [element.text for element in picture.iter()]
+    assert not [element for element in picture.iter() if "href" in str(element.attrib)]
+
+
+def test_without_a_wait_there_is_no_picture():
+    with pytest.raises(ValueError, match="nothing to draw"):
+        ladder_as_svg(ladder(rungs((4, 50.0, None), (8, 90.0, 5.0))))
