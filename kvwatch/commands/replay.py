@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kvwatch.assess import Judge, judge_for
+from kvwatch.assess import Judge, first_known, judge_for
 from kvwatch.clock import SystemClock
 from kvwatch.commands.arguments import positive_count, positive_duration, unix_time
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.settings import Settings
 from kvwatch.errors import KVWatchError, UsageError
 from kvwatch.incident.prometheus import Prometheus
-from kvwatch.incident.recording import Decimator, Entry, Reader
+from kvwatch.incident.recording import Decimator, Entry
 from kvwatch.incident.replay import ReplayRow, rows_of
+from kvwatch.incident.sources import EntrySource, open_source
 from kvwatch.incident.table import render
 
 if TYPE_CHECKING:
@@ -37,7 +38,13 @@ _DEFAULT_SPAN: Final = "1h"
 def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments."""
     parser = subparsers.add_parser("replay", help=summary, description=(__doc__ or "").replace("``", ""))
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a recording: .jsonl, .jsonl.gz or .jsonl.xz")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="a recording (.jsonl, .jsonl.gz, .jsonl.xz), or a log of vLLM (plain, gzip or xz; - for standard input)",
+    )
     parser.add_argument("--format", choices=("table", "jsonl"), default="table", help="default: %(default)s")
     parser.add_argument(
         "--interval",
@@ -80,15 +87,15 @@ def _sources(arguments: argparse.Namespace, known: KnownConfig) -> Iterator[Iter
     if arguments.start or arguments.end:
         raise UsageError("--start and --end belong to --prometheus")
     for path in arguments.files:
-        with Reader(path, _complain) as reader:
-            yield _file_rows(reader, arguments.interval, known)
+        with open_source(path, _complain, now=SystemClock().unix()) as source:
+            yield _file_rows(source, arguments.interval, first_known(known, source.known))
 
 
-def _file_rows(reader: Reader, interval: float | None, known: KnownConfig) -> Iterator[ReplayRow]:
+def _file_rows(source: EntrySource, interval: float | None, known: KnownConfig) -> Iterator[ReplayRow]:
     with _progress() as progress:
-        task = progress.add_task(reader.name, total=reader.size)
-        for row in _rows(((reader.target, entry) for entry in reader), interval, known):
-            progress.update(task, completed=reader.position())
+        task = progress.add_task(source.name, total=source.size)
+        for row in _rows(((source.target, entry) for entry in source.entries), interval, known):
+            progress.update(task, completed=source.position())
             yield row
 
 

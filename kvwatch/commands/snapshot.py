@@ -21,7 +21,8 @@ from kvwatch.config import sources as config
 from kvwatch.config.settings import PollSettings
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.incident.prometheus import Prometheus
-from kvwatch.incident.recording import Entry, Reader
+from kvwatch.incident.recording import Entry
+from kvwatch.incident.sources import open_source
 from kvwatch.model import Scrape
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
@@ -54,7 +55,7 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", nargs="?", metavar="URL|FILE", help="a vLLM /metrics URL, or a recording")
+    parser.add_argument("source", nargs="?", metavar="URL|FILE", help="a vLLM /metrics URL, a recording, or a log of vLLM")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the snapshot goes, as JSON (default: shown, not kept)")
     parser.add_argument("--for", dest="seconds", type=positive_duration, default=60.0, metavar="DURATION", help="how long to measure (1m)")
     parser.add_argument("--interval", type=positive_duration, default=5.0, metavar="DURATION", help="time between scrapes (5s)")
@@ -130,8 +131,8 @@ def live(
 
 
 def _from_file(path: Path) -> Iterator[Scrape]:
-    with Reader(path, _complain) as reader:
-        yield from _scrapes(iter(reader))
+    with open_source(path, _complain, now=SystemClock().unix()) as source:
+        yield from _scrapes(source.entries)
 
 
 def _from_prometheus(arguments: argparse.Namespace) -> Iterator[Scrape]:
