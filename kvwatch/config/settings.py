@@ -146,6 +146,13 @@ class GpuSettings(Section):
         return url if url is None else check_url(url, ("http", "https"))
 
 
+class WebConfigSettings(Section):
+    """TLS and basic authentication as Prometheus' exporters take them."""
+
+    file: Path | None = None
+    """File in the exporter-toolkit's form (tls_server_config, basic_auth_users); read again when it changes."""
+
+
 class WebSettings(Section):
     """The HTTP front."""
 
@@ -155,6 +162,9 @@ class WebSettings(Section):
     """PEM certificate chain: the HTTP front speaks TLS only."""
     key_file: Path | None = None
     """Private key of the certificate."""
+    config: WebConfigSettings = WebConfigSettings()
+    enable_lifecycle: bool = False
+    """Let a POST to /-/reload read the configuration again, as SIGHUP does."""
 
     @field_validator("listen_address")
     @classmethod
@@ -168,6 +178,8 @@ class WebSettings(Section):
     def _both_or_neither(self) -> Self:
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("cert_file and key_file go together")
+        if self.cert_file is not None and self.config.file is not None:
+            raise ValueError("cert_file and config.file exclude one another")
         return self
 
     @property
