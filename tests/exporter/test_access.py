@@ -9,12 +9,12 @@ import threading
 import bcrypt
 import pytest
 
-from kvwatch.config.settings import WebSettings
+from kvwatch.config.web import WebSettings
 from kvwatch.errors import ConfigError
 from kvwatch.exporter.web import login
 from kvwatch.exporter.web.access import Access
 from kvwatch.exporter.web.login import with_login
-from kvwatch.exporter.web.messages import Answer, Request
+from kvwatch.exporter.web.messages import Answer, HttpRequest
 
 HASHED = bcrypt.hashpw(b"swordfish", bcrypt.gensalt(4)).decode()
 GOOD = Answer(200, ())
@@ -22,7 +22,7 @@ GOOD = Answer(200, ())
 
 def ask(app, path="/metrics", **credentials):
     headers = {"authorization": basic(**credentials)} if credentials else {}
-    return app(Request("GET", path, headers=headers)).status
+    return app(HttpRequest("GET", path, headers=headers)).status
 
 
 def basic(user, word):
@@ -53,7 +53,7 @@ def test_without_users_everybody_is_answered():
     ],
 )
 def test_who_cannot_log_in_is_asked_to(app, header):
-    answer = app(Request("GET", "/metrics", headers={"authorization": header}))
+    answer = app(HttpRequest("GET", "/metrics", headers={"authorization": header}))
     assert answer.status == 401
     assert dict(answer.headers)["WWW-Authenticate"] == 'Basic realm="kvwatch"'
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from kvwatch.exporter.metrics.collector import ViewCollector
-from kvwatch.exporter.web.messages import Request
+from kvwatch.exporter.web.messages import HttpRequest
 from kvwatch.exporter.web.routes import Response, Sources, make_app
 from kvwatch.exporter.web.status import status_json
 
@@ -43,7 +43,7 @@ def sources(**changed) -> Sources:
 def ask(path: str, *, method: str = "GET", given: Sources | None = None, **headers: str) -> Answered:
     path, _, query = path.partition("?")
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    answer = make_app(given or sources())(Request(method, path, query, named))
+    answer = make_app(given or sources())(HttpRequest(method, path, query, named))
     return Answered(answer.status, dict(answer.headers), answer.body)
 
 

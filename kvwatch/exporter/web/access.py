@@ -24,7 +24,7 @@ import structlog
 from pydantic import Field, ValidationError, model_validator
 
 from kvwatch.config.policy import Section
-from kvwatch.config.settings import WebSettings
+from kvwatch.config.web import WebSettings
 from kvwatch.config.yaml_file import parse_yaml, read_text
 from kvwatch.errors import ConfigError
 from kvwatch.exporter.web.tls import Certificate, TlsFiles, modified

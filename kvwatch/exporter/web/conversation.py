@@ -9,7 +9,7 @@ from typing import Final
 
 import h11
 
-from kvwatch.exporter.web.messages import Answer, Request
+from kvwatch.exporter.web.messages import Answer, HttpRequest
 
 REQUEST_SECONDS: Final = 10.0
 """How long a client may take for a whole request, from the opening of the connection or the end of the answer before."""
@@ -25,7 +25,7 @@ _TOO_LARGE: Final = http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 class Conversation:
     """Serves the requests of one connection, one after another; `run` returns when the connection is to be closed."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, app: Callable[[Request], Awaitable[Answer]]) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, app: Callable[[HttpRequest], Awaitable[Answer]]) -> None:
         self._reader = reader
         self._writer = writer
         self._app = app
@@ -54,9 +54,9 @@ class Conversation:
             self._protocol.start_next_cycle()
             self.waiting = True
 
-    async def _request(self) -> Request | None:
+    async def _request(self) -> HttpRequest | None:
         """The next request; ``None`` when the client has gone."""
-        request: Request | None = None
+        request: HttpRequest | None = None
         body = 0
         while True:
             event = self._protocol.next_event()
@@ -100,9 +100,9 @@ class Conversation:
             self._writer.write(data)
 
 
-def _request_of(event: h11.Request) -> Request:
+def _request_of(event: h11.Request) -> HttpRequest:
     """The request as the routes want it. A target that is no path is no path of ours either: it finds nothing."""
     target = event.target.decode("latin-1")
     path, _, query = target.partition("?")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-    return Request(event.method.decode("latin-1"), path, query, headers)
+    return HttpRequest(event.method.decode("latin-1"), path, query, headers)

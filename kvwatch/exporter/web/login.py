@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from kvwatch.exporter.web.messages import Answer, App, Request
+from kvwatch.exporter.web.messages import Answer, App, HttpRequest
 
 _OPEN: Final = frozenset(("/-/healthy", "/-/ready"))
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
@@ -30,7 +30,7 @@ def with_login(app: App, users: Callable[[], Mapping[str, str]]) -> App:
     """*app* for those who can log in; for everybody while there are no users."""
     login = _Login(users)
 
-    def guarded(request: Request) -> Answer:
+    def guarded(request: HttpRequest) -> Answer:
         if request.path in _OPEN or not users():
             return app(request)
         known = login.knows(request.header("authorization"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request that has arrived whole."""
 
     method: str
@@ -31,5 +31,5 @@ class Answer:
     body: bytes = b""
 
 
-App = Callable[[Request], Answer]
+App = Callable[[HttpRequest], Answer]
 """Answers a request; called from several threads at once, and may take its time."""

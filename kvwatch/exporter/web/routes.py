@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from kvwatch.exporter.web.messages import Answer, App, Request
+from kvwatch.exporter.web.messages import Answer, App, HttpRequest
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Sources:
 def make_app(sources: Sources) -> App:
     """The application. An error in a source is logged and answered with 500; it never ends the server."""
 
-    def app(request: Request) -> Answer:
+    def app(request: HttpRequest) -> Answer:
         allowed, handler = _ROUTES.get(request.path, (_GET, _not_found))
         if request.method not in allowed and handler is not _not_found:
             response = Response(405, _TEXT, f"kvwatch only answers {' and '.join(allowed)} here.\n".encode())
@@ -84,33 +84,33 @@ def make_app(sources: Sources) -> App:
     return app
 
 
-def _not_found(_sources: Sources, _request: Request) -> Response:
+def _not_found(_sources: Sources, _request: HttpRequest) -> Response:
     return Response(404, _TEXT, b"Not found. There is /, /metrics, /-/healthy, /-/ready and /api/v1/status.\n")
 
 
-def _page(sources: Sources, request: Request) -> Response:
+def _page(sources: Sources, request: HttpRequest) -> Response:
     return sources.page(request.query)
 
 
-def _metrics(sources: Sources, request: Request) -> Response:
+def _metrics(sources: Sources, request: HttpRequest) -> Response:
     encode, content_type = _encoder(request.header("accept"))
     names = _queried(request.query, "name[]")
     return Response(200, content_type, encode(sources.registry.restricted_registry(names) if names else sources.registry))
 
 
-def _healthy(sources: Sources, _request: Request) -> Response:
+def _healthy(sources: Sources, _request: HttpRequest) -> Response:
     return _probe(good=sources.healthy(), yes="kvwatch is Healthy.", no="kvwatch is not healthy: the polls have stopped.")
 
 
-def _ready(sources: Sources, _request: Request) -> Response:
+def _ready(sources: Sources, _request: HttpRequest) -> Response:
     return _probe(good=sources.ready(), yes="kvwatch is Ready.", no="kvwatch is not ready: not every target has been polled yet.")
 
 
-def _status(sources: Sources, _request: Request) -> Response:
+def _status(sources: Sources, _request: HttpRequest) -> Response:
     return Response(200, "application/json", sources.status())
 
 
-def _reload(sources: Sources, _request: Request) -> Response:
+def _reload(sources: Sources, _request: HttpRequest) -> Response:
     if sources.reload is None:
         return Response(403, _TEXT, b"Reloading over HTTP is not enabled; see --web.enable-lifecycle. SIGHUP always reloads.\n")
     errors = sources.reload()
@@ -119,7 +119,7 @@ def _reload(sources: Sources, _request: Request) -> Response:
     return Response(200, _TEXT, b"")
 
 
-_ROUTES: Final[dict[str, tuple[tuple[str, ...], Callable[[Sources, Request], Response]]]] = {
+_ROUTES: Final[dict[str, tuple[tuple[str, ...], Callable[[Sources, HttpRequest], Response]]]] = {
     "/": (_GET, _page),
     "/metrics": (_GET, _metrics),
     "/-/healthy": (_GET, _healthy),
@@ -149,7 +149,7 @@ def _probe(*, good: bool, yes: str, no: str) -> Response:
     return Response(200 if good else 503, _TEXT, f"{yes if good else no}\n".encode())
 
 
-def _finished(response: Response, request: Request, allowed: tuple[str, ...]) -> Answer:
+def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]) -> Answer:
     body = response.body
     headers = [
         ("Content-Type", response.content_type),
