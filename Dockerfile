@@ -13,6 +13,7 @@ RUN python3 -m venv /build \
     && /build/bin/pip --python /opt/kvwatch/bin/python install --require-hashes --requirement requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY kvwatch kvwatch
+COPY rules/RUNBOOK.md rules/RUNBOOK.md
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
     && /build/bin/pip --python /opt/kvwatch/bin/python install --no-deps --no-index /dist/*.whl
 

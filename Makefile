@@ -33,7 +33,8 @@ tools: ## What the tests ask of others: Prometheus, Alertmanager, models of cust
 	-PYTHON=$(PYTHON) sh tests/tools/fetch_crd_models.sh
 	-sh tests/tools/fetch_axe.sh
 
-generated: $(READY) ## The Grafana dashboards, and the rules wrapped for the Prometheus operator
+generated: $(READY) ## The rule file, its wrapping for the Prometheus operator, the Grafana dashboards
+	$(BIN)/python rules/build.py
 	$(BIN)/python deploy/grafana/build.py
 	$(BIN)/python deploy/kubernetes/prometheus_rule.py
 

@@ -6,6 +6,7 @@ each scrape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvwatch.advice.advise import advise
@@ -13,7 +14,7 @@ from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
-from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure
+from kvwatch.model import Alert, Assessment, Change, EngineId, Scrape, ScrapeFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Judgement:
 
     assessments: tuple[Assessment, ...]
     alerts: tuple[Alert, ...]
+    faults: tuple[Exception, ...] = ()
+    """Errors of kvwatch's own while it looked for advice; the engines they concern have none, and nothing else changed."""
 
 
 class Judge:
@@ -32,32 +35,36 @@ class Judge:
         self._policy = policy
         self._known = known
         self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
-        self._target_alerts = TargetAlerts()
+        self._interval = interval
+        self._target_alerts = TargetAlerts(interval)
 
     def scraped(self, scrape: Scrape) -> Judgement:
         """Judge a successful scrape."""
-        return Judgement(self._complete(self._classifier.observe(scrape), scrape.at), self._target_alerts.update(scrape.at, None))
+        return self._judgement(self._classifier.observe(scrape), scrape.at, None)
 
     def failed(self, failure: ScrapeFailure) -> Judgement:
         """Judge a failed scrape."""
-        return Judgement(self._complete(self._classifier.fail(failure), failure.at), self._target_alerts.update(failure.at, failure))
+        return self._judgement(self._classifier.fail(failure), failure.at, failure)
 
-    def _complete(self, assessments: tuple[Assessment, ...], at: float) -> tuple[Assessment, ...]:
-        """Add alerts and advice; an engine that is no longer assessed takes its alerts with it."""
+    def _judgement(self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None) -> Judgement:
+        """Add advice and alerts; an engine that is no longer assessed takes its alerts with it."""
         previous, self._engine_alerts = self._engine_alerts, {}
+        faults: list[Exception] = []
         said = []
         for assessment in assessments:
             verdict = assessment.verdict
             # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
-            alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy)
-            said.append(
-                replace(
-                    assessment,
-                    alerts=alerts.update(at, verdict, assessment.signals),
-                    advice=advise(verdict, assessment.signals, assessment.config, self._known),
-                )
-            )
-        return tuple(said)
+            alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy, self._interval)
+            advice = self._advice(assessment, faults)
+            said.append(replace(assessment, alerts=alerts.update(at, verdict, assessment.signals, advice), advice=advice))
+        return Judgement(tuple(said), self._target_alerts.update(at, failure), tuple(faults))
+
+    def _advice(self, assessment: Assessment, faults: list[Exception]) -> tuple[Change, ...]:
+        try:
+            return advise(assessment.verdict, assessment.signals, assessment.config, self._known)
+        except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
+            faults.append(error)
+            return ()
 
 
 def judge_for(settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None) -> Judge:

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from kvwatch.alerts.definitions import DEFINITIONS
+from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
 from kvwatch.commands.cli import COMMANDS
 from kvwatch.config.settings import Settings
 from kvwatch.exporter.metrics.catalogue import FAMILIES
@@ -43,9 +43,13 @@ def test_every_state_and_cause_is_in_the_table(docs):
     assert sum(len(causes) for causes in CAUSES.values()) == len(Cause)
 
 
-def test_every_alert_is_in_the_table_with_its_severity(docs):
-    for definition in DEFINITIONS.values():
-        assert re.search(rf"\| `{definition.name}` \| {definition.severity}", docs["docs/alerts.md"]), definition.name
+def test_the_table_of_alerts_is_what_the_alerts_say_of_themselves(docs):
+    rows = [
+        f"| `{alert.name}` | {', '.join((alert.severity, *alert.labels.values()))} | {alert.fires_when} |"
+        for alert in (*DEFINITIONS.values(), *ONLY_PROMETHEUS)
+    ]
+    table = docs["docs/alerts.md"].split("|---|---|---|\n")[1].split("\n\n")[0].splitlines()
+    assert table == rows
 
 
 def test_the_example_configuration_is_one(docs):

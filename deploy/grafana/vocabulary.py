@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Final
 
 from panels import Json, value_mappings
@@ -14,7 +12,6 @@ STATE_MAPPINGS: Final = value_mappings(*((number, name, color) for name, number,
 
 STORM_RATIO: Final = 0.10
 KV_WATERMARK: Final = 0.90
-_RULES: Final = Path(__file__).resolve().parent.parent.parent / "rules" / "kvwatch.rules.yaml"
 BY_ENGINE: Final = "instance, target, model_name, engine"
 
 
@@ -35,13 +32,10 @@ def quoted(text: str) -> str:
 
 
 def links(other_uid: str, other_title: str) -> list[Json]:
-    """To the other dashboard with the same variables, and to the runbook where the alerting rules say it is."""
-    runbook = re.search(r"runbook_url: ([^#\s]+)#", _RULES.read_text(encoding="utf-8"))
-    if runbook is None:
-        raise ValueError(f"{_RULES} names no runbook_url")
+    """To the other dashboard with the same variables, and to the runbook that the chosen kvwatch serves."""
     return [
         _link(other_title, f"/d/{other_uid}", "dashboard", same_view=True),
-        _link("Runbook", runbook[1], "doc", same_view=False),
+        _link("Runbook", "http://${instance}/runbook", "doc", same_view=False),
     ]
 
 

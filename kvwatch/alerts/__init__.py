@@ -1,1 +1,1 @@
-"""When each alert fires and what it says. Pure."""
+"""When each alert fires and what it says, one file per alert. Pure."""

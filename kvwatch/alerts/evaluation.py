@@ -1,99 +1,69 @@
-"""From conditions to firing alerts, with Prometheus' own meaning of ``for``: the condition holds without a break, then it fires.
+"""From conditions to firing alerts: the state machines of one engine and of one target.
 
 No clock is read: ``at`` is the time of the scrape (live) or of the recording (replay), so a replay fires exactly what the
-watch fired. The alerts themselves are in `kvwatch.alerts.definitions`.
+watch fired. The alerts themselves are in `kvwatch.alerts.registry`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from kvwatch.alerts.conditions import target_is_down
-from kvwatch.alerts.definitions import ENGINE_ALERTS, HOLD_SECONDS, KEEP_SECONDS, TARGET_DOWN, AlertDefinition
-from kvwatch.alerts.descriptions import target_down
+from kvwatch.alerts.definition import AlertDefinition, Facts
+from kvwatch.alerts.registry import ENGINE_ALERTS, TARGET_DOWN
+from kvwatch.alerts.state import AlertState, AlertPhase
+from kvwatch.alerts.target_down import Failures, describe
+from kvwatch.alerts.times import at_least
 from kvwatch.config.policy import Policy
-from kvwatch.model import Alert, ScrapeFailure, Severity, Signals, State, Verdict
+from kvwatch.model import Alert, Change, ScrapeFailure, Signals, Verdict
 
 
-class _AlertState:
-    """Where one alert stands: quiet, pending or firing; times in seconds of the caller's clock."""
+class _Announced:
+    """An alert's state, and the text it said when its condition was last seen to hold."""
 
-    __slots__ = ("_definition", "_firing", "_met_at", "_pending_since", "_unmet_since")
+    def __init__(self, definition: AlertDefinition, interval: float) -> None:
+        self.definition = definition
+        self._text = definition.summary
+        self._state = AlertState(
+            for_seconds=definition.for_seconds, hold=definition.hold_seconds, evidence=at_least(definition.evidence_seconds, interval)
+        )
 
-    def __init__(self, definition: AlertDefinition) -> None:
-        self._definition = definition
-        self._pending_since: float | None = None
-        self._unmet_since: float | None = None
-        self._met_at = 0.0  # meaningful while firing
-        self._firing: Alert | None = None
-
-    def update(self, at: float, holds: bool | None, describe: Callable[[], str], *, over: bool = False) -> Alert | None:
-        """The alert if it fires at ``at``; ``holds`` is ``None`` where nobody knows, ``over`` says that nothing may keep it firing.
-
-        A firing alert goes on for `KEEP_SECONDS` after it has been seen to hold no more, and for `HOLD_SECONDS` after it was last seen to
-        hold. A pending one begins again with either, as in Prometheus.
-        """
+    def update(self, at: float, holds: bool | None, describe: Callable[[], str]) -> Alert | None:
+        """The alert if it fires at *at*; see `AlertState.step`."""
         if holds:
-            self._met(at, describe)
-        else:
-            if holds is False and self._unmet_since is None:
-                self._unmet_since = at
-            self._pending_since = None
-            if over or at - self._met_at > HOLD_SECONDS or (self._unmet_since is not None and at - self._unmet_since >= KEEP_SECONDS):
-                self._firing = None
-        return self._firing
-
-    def _met(self, at: float, describe: Callable[[], str]) -> None:
-        self._met_at = at
-        self._unmet_since = None
-        if self._pending_since is None:
-            self._pending_since = at
-        if self._firing is not None or at - self._pending_since >= self._definition.for_seconds:
-            self._firing = Alert(
-                name=self._definition.name,
-                severity=self._definition.severity,
-                since=at if self._firing is None else self._firing.since,
-                summary=self._definition.summary,
-                description=describe(),
-            )
+            self._text = describe()
+        if self._state.step(at, holds) is not AlertPhase.FIRING or self._state.since is None:
+            return None
+        return Alert(self.definition.name, self.definition.severity, self._state.since, self.definition.summary, self._text)
 
 
 class EngineAlerts:
-    """The alerts of one engine: one instance per engine, updated once per scrape in the order of time."""
+    """The alerts of one engine: one instance per engine, updated once per poll in the order of time, about every *interval* seconds."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, interval: float = 5.0) -> None:
         self._policy = policy
-        self._states = tuple((definition, _AlertState(definition)) for definition in ENGINE_ALERTS)
+        self._alerts = tuple((definition, _Announced(definition, interval)) for definition in ENGINE_ALERTS)
 
-    def update(self, at: float, verdict: Verdict, signals: Signals | None) -> tuple[Alert, ...]:
-        """What fires after a scrape; ``signals`` is ``None`` where the scrape failed. `Alert.since` is when it began to fire.
-
-        A page ends at once where the engine is known to be well.
-        """
-        well = verdict.state is State.HEALTHY
-        firing = (
-            state.update(
-                at,
-                definition.condition(self._policy, verdict, signals),
-                partial(definition.describe, self._policy, verdict, signals),
-                over=well and definition.severity is Severity.CRITICAL,
-            )
-            for definition, state in self._states
-        )
+    def update(self, at: float, verdict: Verdict, signals: Signals | None, advice: Sequence[Change] = ()) -> tuple[Alert, ...]:
+        """What fires after a poll; ``signals`` is ``None`` where it failed. `Alert.since` is when it began to fire."""
+        facts = Facts(self._policy, verdict, signals, advice)
+        firing = (known.update(at, definition.condition(facts), partial(definition.describe, facts)) for definition, known in self._alerts)
         return tuple(alert for alert in firing if alert is not None)
 
 
 class TargetAlerts:
-    """The alerts of one target as a whole: one instance per target."""
+    """The alerts of one target as a whole: one instance per target, polled about every *interval* seconds."""
 
-    def __init__(self) -> None:
-        self._down = _AlertState(TARGET_DOWN)
+    def __init__(self, interval: float = 5.0) -> None:
+        self._failures = Failures()
+        self._last_failure: ScrapeFailure | None = None
+        self._down = _Announced(TARGET_DOWN, interval)
 
     def update(self, at: float, failure: ScrapeFailure | None) -> tuple[Alert, ...]:
         """What fires after a scrape that ended in ``failure``, or well (``None``)."""
-        if failure is None or not target_is_down(failure):
-            alert = self._down.update(at, holds=False, describe=str)
-        else:
-            alert = self._down.update(at, holds=True, describe=partial(target_down, failure))
+        self._last_failure = failure or self._last_failure
+        alert = self._down.update(at, self._failures.mostly(at, failure), self._describe)
         return () if alert is None else (alert,)
+
+    def _describe(self) -> str:
+        return TARGET_DOWN.summary if self._last_failure is None else describe(self._last_failure)

@@ -18,18 +18,11 @@ from kvwatch.classifier.rules import find
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
-from kvwatch.model import Assessment, Cause, EngineConfig, EngineId, FailureReason, Scrape, ScrapeFailure, Signals, Snapshot, State, Verdict
+from kvwatch.model import Assessment, Cause, EngineConfig, EngineId, Scrape, ScrapeFailure, Signals, Snapshot, State, Verdict
 from kvwatch.text import number
 
 WARM_UP_SECONDS: Final = 8.0
 """An engine is `warming_up` for so long after its first scrape: two polls at the default interval."""
-_CAUSE_OF_FAILURE: Final = {
-    FailureReason.NO_VLLM_METRICS: Cause.NO_VLLM_METRICS,
-    FailureReason.NOT_METRICS: Cause.NO_VLLM_METRICS,
-    FailureReason.EMPTY: Cause.NO_VLLM_METRICS,
-    FailureReason.STATS_DISABLED: Cause.STATS_DISABLED,
-}
-"""Every other reason is `Cause.UNREACHABLE`."""
 _FORGET_SECONDS: Final = 120.0
 """An engine that left the scrape is called stale for so long, then forgotten."""
 _RESTARTED_SLACK: Final = 1.0
@@ -159,7 +152,7 @@ class TargetClassifier:
         """Every known engine is unknown, and why; one assessment without engine while none is known."""
         if self._failing_since is None:
             self._failing_since = failure.at
-        cause = _CAUSE_OF_FAILURE.get(failure.reason, Cause.UNREACHABLE)
+        cause = failure.reason.cause
         finding = Candidate(State.UNKNOWN, cause, (f"{failure.reason}: {failure.detail}",))
         if self._engines:
             return tuple(classifier.confirm(finding, failure.at) for _, classifier in sorted(self._engines.items()))

@@ -26,11 +26,10 @@ from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager.push import AlertmanagerPush
 from kvwatch.exporter.metrics.collector import ViewCollector
 from kvwatch.exporter.metrics.telemetry import Telemetry
-from kvwatch.exporter.web.access import Access
 from kvwatch.exporter.web.chart_history import ChartHistory
-from kvwatch.exporter.web.login import with_login
 from kvwatch.exporter.web.page import StatusPage
 from kvwatch.exporter.web.routes import Sources, make_app
+from kvwatch.exporter.web.runbook import runbook
 from kvwatch.exporter.web.server import Server, serve
 from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Scrape, TargetView
@@ -100,11 +99,11 @@ class Daemon:
             registry=self._telemetry.registry,
             page=StatusPage(self.views, self._clock, self._history, storm_ratio=self._settings.thresholds.storm_ratio).render,
             status=lambda: status_json(self.views(), self._clock),
+            runbook=runbook,
             healthy=self.healthy,
             ready=self.ready,
         )
-        access = Access(web)
-        self._server = serve(with_login(make_app(sources), lambda: access.users), host=host, port=port, tls=access.context)
+        self._server = serve(make_app(sources), host=host, port=port, cert_file=web.cert_file, key_file=web.key_file)
         self._push.start()
         self._follow([target for target in self._settings.targets if not follows_dns(target)])
         # Names and files in a thread of their own: a resolver that hangs must hold up neither these targets nor a signal to stop.

@@ -90,6 +90,21 @@ class FailureReason(StrEnum):
     STATS_DISABLED = "stats_disabled"
     INTERNAL = "internal"
 
+    @property
+    def cause(self) -> Cause:
+        """What it makes of the target's engines: `Cause.UNREACHABLE` unless something answered that is not a vLLM with its statistics."""
+        return _ANSWERED.get(self, Cause.UNREACHABLE)
+
+
+_ANSWERED: Final[Mapping[FailureReason, Cause]] = MappingProxyType(
+    {
+        FailureReason.NO_VLLM_METRICS: Cause.NO_VLLM_METRICS,
+        FailureReason.NOT_METRICS: Cause.NO_VLLM_METRICS,
+        FailureReason.EMPTY: Cause.NO_VLLM_METRICS,
+        FailureReason.STATS_DISABLED: Cause.STATS_DISABLED,
+    }
+)
+
 
 class Severity(StrEnum):
     """How much of a person's attention an alert asks for; ``critical`` is a page."""

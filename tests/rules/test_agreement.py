@@ -2,14 +2,14 @@
 
 A recording is judged as the daemon would have judged it, polled every 5 s, and exposed as the daemon would expose it to a
 Prometheus that scrapes every 15 s. Those samples go to ``promtool test rules``; what is expected are the alerts that kvwatch's own
-code raises from the same scrapes. Prometheus keeps an alert `HOLD_SECONDS` longer, for it cannot tell missing numbers from good
-ones; no other difference is allowed.
+code raises from the same scrapes, also where polls of vLLM are lost. No difference is allowed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import random
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ from typing import Any, Final
 import pytest
 from playing import decimated
 
-from kvwatch.alerts.definitions import DEFINITIONS, ENGINE_ALERTS, HOLD_SECONDS, PROMETHEUS_PREFIX
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
+from kvwatch.alerts.registry import DEFINITIONS
 from kvwatch.assess import judge_for, policy_of
 from kvwatch.config.settings import Settings
 from kvwatch.errors import ScrapeError
@@ -41,32 +41,36 @@ Key = tuple[str, str, str]
 """Name in Prometheus, engine and model name of an alert."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What kvwatch's own code finds at one scrape of Prometheus: the alerts that fire, and the conditions that hold."""
-
-    fires: frozenset[Key]
-    holds: frozenset[Key]
-
-
 def answer(entry: Entry) -> bytes:
     if entry.body is None:
         raise ScrapeError(FailureReason((entry.error or "").partition(":")[0]), "as recorded")
     return entry.body
 
 
-def polls(path: Path, until: float) -> Iterator[TargetView]:
-    """What the daemon would have said after each poll of the first *until* seconds."""
+@dataclass(frozen=True)
+class Case:
+    """A recording up to so many seconds, and the share of its polls that are lost."""
+
+    path: Path
+    until: float = math.inf
+    lost: float = 0.0
+    seed: int = 0
+
+
+def polls(case: Case) -> Iterator[TargetView]:
+    """What the daemon would have said after each poll."""
+    chance = random.Random(case.seed)  # noqa: S311 - noise, not a secret
     judge = judge_for(SETTINGS, interval=POLL)
-    with Reader(path, pytest.fail) as entries:
+    with Reader(case.path, pytest.fail) as entries:
         first: float | None = None
         for entry in decimated(iter(entries), POLL):
             first = entry.t if first is None else first
-            if entry.t - first > until:
+            if entry.t - first > case.until:
                 break
             failure = None
             try:
-                judged = judge.scraped(parse_scrape(answer(entry), entry.t))
+                body = answer(entry if chance.random() >= case.lost else replace(entry, body=None, error="timeout: lost"))
+                judged = judge.scraped(parse_scrape(body, entry.t))
             except ScrapeError as fault:
                 failure = ScrapeFailure(entry.t, fault.reason, fault.detail)
                 judged = judge.failed(failure)
@@ -74,9 +78,9 @@ def polls(path: Path, until: float) -> Iterator[TargetView]:
 
 
 @cache
-def scrapes(path: Path, until: float) -> tuple[TargetView, ...]:
+def scrapes(case: Case) -> tuple[TargetView, ...]:
     """What Prometheus would have found every 15 s: the latest view at that time."""
-    said = list(polls(path, until))
+    said = list(polls(case))
     start = said[0].at
     count = int((said[-1].at - start + TAIL) / SCRAPE)
     return tuple(
@@ -85,39 +89,24 @@ def scrapes(path: Path, until: float) -> tuple[TargetView, ...]:
 
 
 def key(name: str, engine: EngineId | None) -> Key:
-    return (PROMETHEUS_PREFIX + name, engine.engine if engine else "", engine.model_name if engine else "")
+    return (DEFINITIONS[name].prometheus_name, engine.engine if engine else "", engine.model_name if engine else "")
 
 
 @cache
-def own(path: Path, until: float) -> tuple[Evaluation, ...]:
-    """What kvwatch's own code finds at Prometheus' scrapes."""
+def own(case: Case) -> tuple[frozenset[Key], ...]:
+    """What kvwatch's own code fires at Prometheus' scrapes."""
     policy = policy_of(SETTINGS)
-    books: dict[EngineId | None, EngineAlerts] = {}
-    target = TargetAlerts()
+    engines: dict[EngineId | None, EngineAlerts] = {}
+    target = TargetAlerts(SCRAPE)
     found = []
-    for view in scrapes(path, until):
+    for view in scrapes(case):
         fires = {key(alert.name, None) for alert in target.update(view.at, view.failure)}
-        holds = set(fires)
         for assessment in view.assessments:
-            verdict, signals = assessment.verdict, assessment.signals
-            book = books.setdefault(verdict.engine, EngineAlerts(policy))
-            fires |= {key(alert.name, verdict.engine) for alert in book.update(view.at, verdict, signals)}
-            holds |= {key(one.name, verdict.engine) for one in ENGINE_ALERTS if one.condition(policy, verdict, signals)}
-        found.append(Evaluation(frozenset(fires), frozenset(holds)))
+            verdict = assessment.verdict
+            alerts = engines.setdefault(verdict.engine, EngineAlerts(policy, SCRAPE))
+            fires |= {key(alert.name, verdict.engine) for alert in alerts.update(view.at, verdict, assessment.signals, assessment.advice)}
+        found.append(frozenset(fires))
     return tuple(found)
-
-
-def expected(path: Path, until: float) -> list[set[Key]]:
-    """What Prometheus must fire: the same, and each alert until `HOLD_SECONDS` after its condition was last met."""
-    firing: set[Key] = set()
-    met: dict[Key, float] = {}
-    steps = []
-    for number, evaluation in enumerate(own(path, until)):
-        at = number * SCRAPE
-        met |= dict.fromkeys(evaluation.holds, at)
-        firing = set(evaluation.fires) | {one for one in firing if at - met[one] <= HOLD_SECONDS}
-        steps.append(firing)
-    return steps
 
 
 def series_of(views: tuple[TargetView, ...]) -> list[dict[str, str]]:
@@ -139,32 +128,38 @@ def labels_of(name: str, engine: str, model_name: str) -> str:
     return "{" + ", ".join(f"{label}={json.dumps(text)}" for label, text in pairs.items() if text) + "}"
 
 
-def promtool_test(path: Path, until: float) -> dict[str, Any]:
+def promtool_test(case: Case) -> dict[str, Any]:
     steps = [
         {
             "expr": 'count by (alertname, engine, model_name) (ALERTS{alertstate="firing", alertname!="KVWatchDown"})',
             "eval_time": f"{number * SCRAPE:.0f}s",
             "exp_samples": [{"labels": labels_of(*one), "value": 1} for one in sorted(firing)],
         }
-        for number, firing in enumerate(expected(path, until))
+        for number, firing in enumerate(own(case))
     ]
     return {
         "rule_files": [str(ROOT / "rules" / "kvwatch.rules.yaml")],
         "evaluation_interval": "15s",
-        "tests": [{"interval": "15s", "input_series": series_of(scrapes(path, until)), "promql_expr_test": steps}],
+        "tests": [{"interval": "15s", "input_series": series_of(scrapes(case)), "promql_expr_test": steps}],
     }
 
 
-# Each recording to its end, and one cut while its server is down, so that it stays down.
+DOWN: Final = RECORDINGS[0].with_name("restart_under_storm.jsonl.xz")
 CASES: Final = [
-    *(pytest.param(path, math.inf, id=path.name.partition(".")[0]) for path in RECORDINGS),
-    pytest.param(RECORDINGS[0].with_name("restart_under_storm.jsonl.xz"), 70.0, id="restart_under_storm that never comes back"),
+    *(pytest.param(Case(path), id=path.name.partition(".")[0]) for path in RECORDINGS),
+    # One cut while its server is down, so that it stays down.
+    pytest.param(Case(DOWN, until=70.0), id="restart_under_storm that never comes back"),
+    *(
+        pytest.param(Case(RECORDINGS[0].with_name(f"{name}.jsonl.xz"), lost=lost, seed=7), id=f"{name}, {lost:.0%} of the polls lost")
+        for name in ("kv_storm", "kv_admission", "seq_limit", "restart_under_storm")
+        for lost in (0.05, 0.2, 0.5)
+    ),
 ]
 
 
-@pytest.mark.parametrize(("path", "until"), CASES)
-def test_prometheus_fires_what_kvwatch_fires(path: Path, until: float, tmp_path: Path, require_tool: Callable[[str], Path]) -> None:
-    (tmp_path / "test.yaml").write_text(json.dumps(promtool_test(path, until)))
+@pytest.mark.parametrize("case", CASES)
+def test_prometheus_fires_what_kvwatch_fires(case: Case, tmp_path: Path, require_tool: Callable[[str], Path]) -> None:
+    (tmp_path / "test.yaml").write_text(json.dumps(promtool_test(case)))
     result = subprocess.run(
         [str(require_tool("promtool")), "test", "rules", str(tmp_path / "test.yaml")],
         capture_output=True,
@@ -176,6 +171,8 @@ def test_prometheus_fires_what_kvwatch_fires(path: Path, until: float, tmp_path:
 
 
 def test_the_recordings_make_most_alerts_fire() -> None:
-    fired = {name for case in CASES for evaluation in own(*case.values) for name, _, _ in evaluation.fires}
+    fired = {name for case in CASES for fires in own(*case.values) for name, _, _ in fires}
     # No recording shows a stall, or at kvwatch's own polls a missed objective, for long enough.
-    assert fired == {PROMETHEUS_PREFIX + name for name in set(DEFINITIONS) - {"EngineStalled", "LatencyObjectiveMissed"}}
+    assert fired == {
+        alert.prometheus_name for name, alert in DEFINITIONS.items() if name not in {"EngineStalled", "LatencyObjectiveMissed"}
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from kvwatch.alerts.definitions import DEFINITIONS, HOLD_SECONDS, KEEP_SECONDS, PROMETHEUS_PREFIX
+from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
 from kvwatch.config.policy import Policy
 from kvwatch.config.values import parse_duration
 
@@ -20,8 +21,7 @@ RULE_FILE: Final = RULES / "kvwatch.rules.yaml"
 RULE_TESTS: Final = sorted((RULES / "tests").glob("*.yaml"))
 GROUPS: Final = {group["name"]: group for group in yaml.safe_load(RULE_FILE.read_text())["groups"]}
 ALERTS: Final[dict[str, dict[str, Any]]] = {rule["alert"]: rule for rule in GROUPS["kvwatch.alerts"]["rules"]}
-ONLY_PROMETHEUS: Final = {"KVWatchDown"}  # a dead kvwatch cannot say so
-WAITED_BY_KVWATCH: Final = {"KVWatchLatencyObjectiveMissed"}  # it reads kvwatch_alert_active, behind which the waiting is already done
+EVERY: Final = {alert.prometheus_name: alert for alert in (*DEFINITIONS.values(), *ONLY_PROMETHEUS)}
 HEADINGS: Final = ["What it means", "What users feel", "Check first", "Do now", "Do later", "How to silence"]
 
 
@@ -50,22 +50,30 @@ def test_every_alert_is_tested_both_silent_and_firing() -> None:
     assert {case["alertname"] for case in cases if not case["exp_alerts"]} == set(ALERTS)
 
 
-def test_prometheus_and_kvwatch_know_the_same_alerts() -> None:
-    assert set(ALERTS) - ONLY_PROMETHEUS == {PROMETHEUS_PREFIX + name for name in DEFINITIONS}
+def test_the_rule_file_is_current() -> None:
+    made = runpy.run_path(str(RULES / "build.py"))["rules"]()
+    assert RULE_FILE.read_text() == "".join(made), "run `make generated`"
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_rule_has_the_severity_labels_summary_and_times_of_its_definition(name: str) -> None:
-    definition, rule = DEFINITIONS[name], ALERTS[PROMETHEUS_PREFIX + name]
-    assert rule["labels"] == {"severity": definition.severity.value, **definition.labels}
-    assert rule["annotations"]["summary"] == definition.summary
-    assert seconds(rule.get("for")) == (0.0 if rule["alert"] in WAITED_BY_KVWATCH else definition.for_seconds)
-    assert seconds(rule["keep_firing_for"]) == HOLD_SECONDS > KEEP_SECONDS
+def test_every_alert_has_a_rule() -> None:
+    assert list(ALERTS) == list(EVERY)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_rule_has_the_severity_labels_summary_and_times_of_its_alert(name: str) -> None:
+    alert, rule = EVERY[name], ALERTS[name]
+    assert rule["labels"] == {"severity": alert.severity.value, **alert.labels}
+    assert rule["annotations"]["summary"] == alert.summary
+    if alert.rule.waited:
+        assert not {"for", "keep_firing_for"} & set(rule)
+        return
+    assert seconds(rule.get("for")) == alert.for_seconds
+    assert seconds(rule.get("keep_firing_for")) == (0.0 if alert in ONLY_PROMETHEUS else alert.hold_seconds)
 
 
 def test_the_storm_rule_has_the_default_thresholds() -> None:
     policy = Policy()
-    assert re.findall(r"(>=?) ([\d.]+)", ALERTS["KVWatchPreemptionStorm"]["expr"]) == [
+    assert re.findall(r"(>=?) ([\d.]+)", ALERTS["KVWatchPreemptionStorm"]["expr"])[:3] == [
         (">", f"{policy.thresholds.storm_ratio:.2f}"),
         (">", f"{policy.thresholds.storm_ratio:.2f}"),
         (">=", str(policy.thresholds.storm_min_preemptions)),
@@ -76,22 +84,34 @@ def test_the_storm_rule_has_the_default_thresholds() -> None:
     "rule", [rule for group in GROUPS.values() for rule in group["rules"]], ids=lambda rule: rule.get("alert") or rule["record"]
 )
 def test_rules_read_only_kvwatchs_own_metrics(rule: dict[str, Any]) -> None:
-    expression = re.sub(r"\{[^}]*\}", "", rule["expr"])
+    expression = re.sub(r"\{[^}]*\}|\[[^]]*\]", "", rule["expr"])
     expression = re.sub(r"(?:by|without|ignoring|on) ?\([^)]*\)", "", expression)
-    metrics = set(re.findall(r"[a-z_]+:?\w+(?::\w+)*", expression)) - {"max", "sum", "and", "or", "unless", "absent"}
-    allowed = {"up"} if rule.get("alert") in ONLY_PROMETHEUS else set()
+    metrics = set(re.findall(r"[a-z_]+:?\w+(?::\w+)*", expression)) - {
+        "max", "sum", "and", "or", "unless", "absent", "bool", "last_over_time", "avg_over_time",
+    }  # fmt: skip
+    allowed = {"up"} if rule.get("alert") == "KVWatchDown" else set()
     assert metrics
     assert all(re.match(r"(?:\w+:)?kvwatch_", metric) for metric in metrics - allowed), metrics
 
 
 @pytest.mark.parametrize("rule", ALERTS.values(), ids=ALERTS)
-def test_every_alert_has_its_three_annotations_from_one_pattern(rule: dict[str, Any]) -> None:
+def test_every_alert_says_what_it_is_what_to_do_first_and_where_to_read_on(rule: dict[str, Any]) -> None:
     annotations = rule["annotations"]
-    assert set(annotations) == {"summary", "description", "runbook_url"}
-    assert annotations["runbook_url"] == f"https://runbooks.example.com/kvwatch#{rule['alert'].lower()}"
+    assert set(annotations) - {"status_url"} == {"summary", "description", "runbook_url"}
+    assert f"/runbook#{rule['alert']}" in annotations["runbook_url"]
+    assert annotations.get("status_url") == (None if rule["alert"] == "KVWatchDown" else "http://{{ $labels.instance }}/")
     assert "{{" not in annotations["summary"]
     assert annotations["summary"].endswith(".")
     assert " First: " in annotations["description"]
+
+
+def test_a_text_calls_a_pod_the_engines_only_where_kvwatch_is_its_sidecar() -> None:
+    for name, rule in ALERTS.items():
+        if name != "KVWatchDown":
+            assert re.findall(r"[^}]*{{ with \$labels.pod }}", rule["annotations"]["description"]) == ["{{ with $labels.pod }}"]
+            assert (
+                '{{ if match "://(127[.]|localhost|[[]::1])" $labels.target }}{{ with $labels.pod }}' in rule["annotations"]["description"]
+            )
 
 
 def test_the_runbook_has_one_section_per_alert_with_the_same_headings() -> None:

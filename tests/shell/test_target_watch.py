@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from shell_fakes import ENGINE, FakeClock, scrape, snapshot
 
+from kvwatch import assess
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings, TargetSettings
 from kvwatch.daemon.target_watch import TargetWatch
@@ -207,3 +208,14 @@ def test_an_engine_that_vanishes_is_stale_and_comes_back(watched, events):
     for _ in range(5):
         view = watched.tick(both)
     assert {a.verdict.state for a in view.assessments} == {State.HEALTHY}
+
+
+def test_advice_that_broke_is_counted_and_the_view_is_published_all_the_same(monkeypatch):
+    def breaks(*_):
+        raise ZeroDivisionError("an error of ours")
+
+    monkeypatch.setattr(assess, "advise", breaks)
+    watched = Watched()
+    view = watched.tick(lambda at: scrape(at, snapshot(at)))
+    assert (view.failure, view.assessments[0].advice) == (None, ())
+    assert watched.telemetry.registry.get_sample_value("kvwatch_advice_faults_total", {"target": "demo"}) == 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kvwatch.alerts.definitions import DEFINITIONS, PROMETHEUS_PREFIX
+from kvwatch.alerts.registry import DEFINITIONS
 from kvwatch.model import Alert, EngineId, TargetView
 from kvwatch.text import rfc3339
 
@@ -95,7 +95,7 @@ class AlertRecord:
     def _labels(self, target: str, engine: EngineId | None, alert: Alert) -> Labels:
         labels = {
             **self._extra_labels,
-            "alertname": PROMETHEUS_PREFIX + alert.name,
+            "alertname": DEFINITIONS[alert.name].prometheus_name,
             "severity": alert.severity.value,
             **DEFINITIONS[alert.name].labels,
             "target": target,

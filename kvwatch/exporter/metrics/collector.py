@@ -14,7 +14,8 @@ import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from kvwatch.alerts.definitions import ENGINE_ALERTS, TARGET_DOWN, AlertDefinition
+from kvwatch.alerts.definition import AlertDefinition
+from kvwatch.alerts.registry import ENGINE_ALERTS, TARGET_DOWN
 from kvwatch.clock import Clock
 from kvwatch.exporter.freshness import as_of, is_stale, is_up
 from kvwatch.exporter.metrics import catalogue

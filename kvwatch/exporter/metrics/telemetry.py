@@ -22,9 +22,10 @@ from kvwatch.model import FailureReason
 class _Polls:
     """Counts of one target's polls. The library's own counters would cost a fleet 9 KiB a target, most of it for zeros."""
 
-    __slots__ = ("ended", "failed", "left_out")
+    __slots__ = ("advice_failed", "ended", "failed", "left_out")
 
     def __init__(self) -> None:
+        self.advice_failed = 0
         self.ended = 0
         self.left_out = 0
         self.failed: dict[FailureReason, int] = {}
@@ -73,13 +74,17 @@ class Telemetry(Collector):
             "kvwatch_target_scrape_failures", "Polls of the target that gave no vLLM metrics, by reason.", labels=["target", "reason"]
         )
         left_out = CounterMetricFamily("kvwatch_tick_overruns", "Polls left out because the one before had not ended.", labels=["target"])
+        no_advice = CounterMetricFamily(
+            "kvwatch_advice_faults", "Polls after which advice for an engine failed by an error of kvwatch's own.", labels=["target"]
+        )
         with self._lock:
             for target, polls in self._polls.items():
+                no_advice.add_metric([target], polls.advice_failed)
                 ended.add_metric([target], polls.ended)
                 left_out.add_metric([target], polls.left_out)
                 for reason in FailureReason:
                     failed.add_metric([target, reason.value], polls.failed.get(reason, 0))
-        yield from (ended, failed, left_out)
+        yield from (ended, failed, left_out, no_advice)
         yield CounterMetricFamily(
             "kvwatch_log_lines_dropped", "Lines of the log that could not be written.", value=self._log_lines_dropped()
         )
@@ -102,6 +107,13 @@ class Telemetry(Collector):
                 polls.ended += 1
                 if failure is not None:
                     polls.failed[failure] = polls.failed.get(failure, 0) + 1
+
+    def advice_failed(self, target: str) -> None:
+        """Count an engine for which advice failed."""
+        with self._lock:
+            polls = self._polls.get(label_value(target))
+            if polls is not None:
+                polls.advice_failed += 1
 
     def tick_overrun(self, target: str) -> None:
         """Count a poll that was left out because the one before had not ended."""

@@ -1,0 +1,46 @@
+"""``EngineStalled``: a vLLM engine has work and no token comes out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
+from kvwatch.alerts.promql import RUNNING, WAITING, last_seen
+from kvwatch.alerts.wording import evidence_of, load_of, sentence
+from kvwatch.model import Cause, Severity, State
+
+
+def condition(facts: Facts) -> bool | None:
+    """The cause of that name; the classifier's own patience comes before."""
+    return None if facts.verdict.state is State.UNKNOWN else facts.verdict.cause is Cause.STALLED
+
+
+def describe(facts: Facts) -> str:
+    """The silence, and how to get the users out of it."""
+    return sentence(
+        facts.verdict,
+        f"{evidence_of(facts.verdict)}{load_of(facts.signals)}",
+        "take the replica out of the load balancer, keep its log, restart it if still no token comes out; /health may say 200 meanwhile",
+    )
+
+
+ALERT: Final = EngineAlert(
+    name="EngineStalled",
+    severity=Severity.CRITICAL,
+    # A hung engine does not heal, and its users wait. Longer: fewer pages while the first requests after a start compile kernels.
+    for_seconds=45.0,
+    summary="A vLLM engine has work and no token comes out.",
+    fires_when="an engine is stalled for 45 seconds: at most 90 after its last token, whatever its clients do",
+    hold_seconds=0.0,  # the first token is its end
+    condition=condition,
+    describe=describe,
+    rule=PrometheusRule(
+        comment="A hung engine does not heal; the first requests after a start may compile kernels for most of a minute.",
+        expr=last_seen('max without (cause) (kvwatch_cause{cause="stalled"}) == 1', 'max without (cause) (kvwatch_cause{cause="stalled"})'),
+        description=f"it has work and no token comes out{RUNNING}{WAITING}.",
+        first=(
+            "take the replica out of the load balancer, keep its log, restart it if still no token comes out;\n"
+            "/health may say 200 meanwhile."
+        ),
+    ),
+)

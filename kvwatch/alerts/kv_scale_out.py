@@ -1,0 +1,58 @@
+"""``KVScaleOut``: the load has long been too much for the KV cache of one replica."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
+from kvwatch.alerts.promql import last_seen, number
+from kvwatch.alerts.wording import evidence_of, load_of, sentence
+from kvwatch.model import Cause, Severity, State
+
+
+def condition(facts: Facts) -> bool | None:
+    """Cache above the watermark without harm yet, or more work than one cache holds."""
+    if facts.verdict.state is State.UNKNOWN:
+        return None
+    demand = None if facts.signals is None else facts.signals.demand_ratio
+    return facts.verdict.cause is Cause.KV_HIGH or (demand is not None and demand > 1)
+
+
+def describe(facts: Facts) -> str:
+    """How much more cache the work at hand needs."""
+    verdict, signals = facts.verdict, facts.signals
+    demand = None if signals is None else signals.demand_ratio
+    if demand is None or demand <= 1:
+        return sentence(verdict, f"{evidence_of(verdict)}{load_of(signals)}", "add a replica before the next peak; nothing is lost yet")
+    return sentence(
+        verdict,
+        f"the work at hand needs {demand:.2f} times the KV cache there is{load_of(signals)}",
+        f"go from 1 replica to {math.ceil(demand)}, or give this one more KV blocks",
+    )
+
+
+ALERT: Final = EngineAlert(
+    name="KVScaleOut",
+    severity=Severity.WARNING,
+    for_seconds=900.0,  # an autoscaler had its chance: a new replica loads its model in minutes
+    summary="The load has long been too much for the KV cache of one vLLM replica.",
+    fires_when="usage long above 90 %, or demand above 1, for 15 minutes",
+    condition=condition,
+    describe=describe,
+    rule=PrometheusRule(
+        comment="kv_high: the cache is above its watermark (0.90) although nothing waits. Demand above 1: running and waiting requests\n"
+        "together need more than the whole cache. An autoscaler had its chance: a new replica loads its model in minutes.",
+        expr=last_seen(
+            'max without (cause) (kvwatch_cause{cause="kv_high"}) == 1\nor\nkvwatch_kv_demand_ratio > 1',
+            'max without (cause) (kvwatch_cause{cause="kv_high"})',
+        ),
+        description=(
+            "for 15 minutes its KV cache has been nearly full or too small"
+            + number("; KV demand {} times the cache", "kvwatch_kv_demand_ratio", 'printf "%.2f"')
+            + number(", usage {}", "kvwatch_kv_cache_usage_ratio", "humanizePercentage")
+            + "."
+        ),
+        first="add a replica for every whole cache the demand is above one, or give this one more KV blocks.",
+    ),
+)

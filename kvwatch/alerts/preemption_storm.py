@@ -1,0 +1,90 @@
+"""``PreemptionStorm``: running requests are preempted and computed again, at a rate worth waking someone."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
+from kvwatch.alerts.promql import RUNNING, WAITING, last_of, number
+from kvwatch.alerts.times import HOLD_SECONDS
+from kvwatch.alerts.wording import evidence_of, load_of, sentence
+from kvwatch.config.policy import Thresholds
+from kvwatch.model import Severity, State, Window, recommended_max_num_seqs
+
+_DEFAULT: Final = Thresholds()
+
+
+def condition(facts: Facts) -> bool | None:
+    """What the classifier found; while the cache still binds, a dip below the ratio says neither yes nor no."""
+    if facts.verdict.storm:
+        return True
+    return None if facts.verdict.state in (State.KV_BOUND, State.UNKNOWN) else False
+
+
+def describe(facts: Facts) -> str:
+    """The preemptions, and the concurrency the cache can hold."""
+    signals = facts.signals
+    fits = None if signals is None else signals.sustainable_sequences
+    limit = "half of what runs now" if fits is None else f"{fits}, which the cache holds with headroom"
+    number = recommended_max_num_seqs(facts.advice)
+    setting = "lower --max-num-seqs" if number is None else f"set --max-num-seqs to {number}"
+    first = f"let fewer requests in: limit concurrency at the proxy to {limit}, then {setting}"
+    if signals is None:
+        return sentence(facts.verdict, evidence_of(facts.verdict), first)
+    # Before the fast window is full, both are the same.
+    windows = (signals.slow,) if signals.slow.seconds == signals.fast.seconds else (signals.slow, signals.fast)
+    return sentence(facts.verdict, f"{'; '.join(map(_preemptions, windows))}{load_of(signals)}", first)
+
+
+def _preemptions(window: Window) -> str:
+    count = 0.0 if window.preemptions is None else window.preemptions
+    share = "" if window.preemption_ratio is None else f", {window.preemption_ratio:.0%} of the requests that left the running batch"
+    return f"{count:.0f} preemptions in {window.seconds:.0f} s{share}"
+
+
+ALERT: Final = EngineAlert(
+    name="PreemptionStorm",
+    severity=Severity.CRITICAL,
+    for_seconds=0.0,  # the two windows are the smoothing
+    summary="vLLM throws running requests off the GPU and computes them again.",
+    fires_when="the ratio above, at once",
+    labels=MappingProxyType({"priority": "P1"}),
+    hold_seconds=0.0,  # it never stands beside a state that says something else
+    evidence_seconds=HOLD_SECONDS,
+    condition=condition,
+    describe=describe,
+    rule=PrometheusRule(
+        comment="The slow window (2 min) makes it worth waking someone, the fast one (30 s) ends it when the storm ends, the count keeps\n"
+        "a quiet server quiet: no `for`. A dip while the cache still binds does not end it, and it never stands beside another state.",
+        expr=last_of(
+            "  (\n"
+            f'    max without (window) (kvwatch_preemption_ratio{{window="slow"}}) > {_DEFAULT.storm_ratio:.2f}\n'
+            "  and\n"
+            f'    max without (window) (kvwatch_preemption_ratio{{window="fast"}}) > {_DEFAULT.storm_ratio:.2f}\n'
+            "  and\n"
+            f'    max without (window) (kvwatch_preemptions{{window="slow"}}) >= {_DEFAULT.storm_min_preemptions}\n'
+            "  unless\n"
+            '    max without (state) (kvwatch_state{state!="kv_bound"}) == 1\n'
+            "  )\n"
+            "or\n"
+            '  0 * max without (state) (kvwatch_state{state=~"healthy|compute_bound"} == 1)',
+            HOLD_SECONDS,
+        ),
+        description=(
+            number("{} preemptions in two minutes,\n", "kvwatch_preemptions", 'printf "%.0f"', labels='window="slow",', lately="max")
+            + "{{ $value | humanizePercentage }} of the requests that left the running batch were preempted"
+            + RUNNING
+            + WAITING
+            + number(", cache peak {}", "kvwatch_kv_cache_usage_peak_ratio", "humanizePercentage")
+            + "."
+        ),
+        first=(
+            "let fewer requests in: limit concurrency at the proxy to\n"
+            + number("{}", "kvwatch_sustainable_sequences", otherwise="half of what runs now")
+            + ",\nthen "
+            + number("set --max-num-seqs to {}", "kvwatch_recommended_max_num_seqs", otherwise="lower --max-num-seqs")
+            + "."
+        ),
+    ),
+)

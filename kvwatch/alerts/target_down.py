@@ -1,0 +1,68 @@
+"""``TargetDown``: kvwatch cannot scrape vLLM."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from kvwatch.alerts.definition import AlertDefinition, PrometheusRule
+from kvwatch.model import Cause, ScrapeFailure, Severity
+
+_WINDOW_SECONDS: Final = 60.0
+_MOSTLY: Final = 0.75
+"""Share of the polls of a minute that failed. Higher: more lost polls without an alert; at 1 a good one in five minutes ends it."""
+
+
+class Failures:
+    """The share of failed polls, of one target."""
+
+    def __init__(self) -> None:
+        self._polls: deque[tuple[float, bool]] = deque()
+
+    def mostly(self, at: float, failure: ScrapeFailure | None) -> bool:
+        """Take in how the poll at *at* ended; whether most polls of the last minute failed.
+
+        A target that answers, but not with vLLM's series, is up: `WatcherBlind` tells of it.
+        """
+        self._polls.append((at, failure is not None and failure.reason.cause is Cause.UNREACHABLE))
+        while at - self._polls[0][0] > _WINDOW_SECONDS:
+            self._polls.popleft()
+        return sum(failed for _, failed in self._polls) >= _MOSTLY * len(self._polls)
+
+
+def describe(failure: ScrapeFailure) -> str:
+    """Why the last scrape that failed did."""
+    return (
+        f"Most scrapes fail, the last for {failure.reason}: {failure.detail}. "
+        "First: see whether vLLM runs or still loads its model, then open the URL from kvwatch's host."
+    )
+
+
+ALERT: Final = AlertDefinition(
+    name="TargetDown",
+    severity=Severity.WARNING,
+    for_seconds=240.0,  # after most of a minute; a restarted vLLM loads its weights for minutes before it serves /metrics
+    summary="kvwatch cannot scrape vLLM.",
+    fires_when="three of four polls of a target fail for five minutes",
+    rule=PrometheusRule(
+        comment="Three of four polls fail, each minute of five: one good poll does not end it, one lost in two does not start it.\n"
+        "A target that answers without vLLM's series is up, and one that kvwatch has not polled lately may be: both are\n"
+        "KVWatchWatcherBlind's. A restarted vLLM loads its weights for minutes before it serves /metrics.",
+        expr=(
+            "avg_over_time((\n"
+            "      (kvwatch_target_up == bool 0)\n"
+            "    unless ignoring (model_name, engine, cause)\n"
+            '      kvwatch_cause{cause=~"no_vllm_metrics|stats_disabled|stale"} == 1\n'
+            "  or\n"
+            "    0 * kvwatch_target_up\n"
+            f")[{_WINDOW_SECONDS:.0f}s:15s]) >= {_MOSTLY}"
+        ),
+        description=(
+            "most scrapes have failed for five minutes\n"
+            '{{- $failures := printf "kvwatch_target_scrape_failures_total{instance=%q,target=%q}" $labels.instance $labels.target -}}\n'
+            '{{- with query (printf "topk(1, increase(%s[5m]) > 0)" $failures) }},\n'
+            'mostly for the reason {{ . | first | label "reason" }}{{ end }}.'
+        ),
+        first="see whether vLLM runs or still loads its model, then open the URL from kvwatch's host.",
+    ),
+)

@@ -1,0 +1,59 @@
+"""``WatcherBlind``: kvwatch cannot say how an engine is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
+from kvwatch.alerts.promql import cause_among, last_seen
+from kvwatch.alerts.wording import advised, evidence_of, sentence
+from kvwatch.model import CAUSES, Cause, Severity, State
+
+_FIRST: Final[Mapping[Cause, str]] = MappingProxyType(
+    {
+        Cause.WARMING_UP: "see whether vLLM restarts in a loop",
+        Cause.STALE: "see in vLLM's log whether this engine's process has died: its siblings answer, and it may still be sent work",
+        Cause.NO_VLLM_METRICS: "check that the URL is vLLM's /metrics and not a proxy's or a router's",
+        Cause.STATS_DISABLED: "start vLLM without --disable-log-stats",
+        Cause.AMBIGUOUS: "compare the target's /metrics with the names in kvwatch_signal_source_info",
+    }
+)
+
+
+def condition(facts: Facts) -> bool | None:
+    """Unknown; but unreachable is a lost poll, and `TargetDown` when it lasts, and asleep is on purpose."""
+    if facts.verdict.cause is Cause.UNREACHABLE:
+        return None
+    return facts.verdict.state is State.UNKNOWN and facts.verdict.cause is not Cause.ASLEEP
+
+
+def describe(facts: Facts) -> str:
+    """Why kvwatch cannot see; no other alert can fire meanwhile."""
+    verdict = facts.verdict
+    otherwise = _FIRST.get(verdict.cause, "look up the cause in the runbook")
+    first = otherwise if verdict.cause is Cause.STALE else advised(facts.advice, otherwise)
+    return sentence(verdict, f"{evidence_of(verdict)}, so no other alert can fire", first)
+
+
+ALERT: Final = EngineAlert(
+    name="WatcherBlind",
+    severity=Severity.WARNING,
+    for_seconds=300.0,  # warming up takes seconds; a restarted vLLM that nobody calls yet shows little for minutes
+    summary="kvwatch cannot say how a vLLM engine is doing.",
+    fires_when="the state of an engine is unknown for five minutes, as when one of several ranks is gone",
+    condition=condition,
+    describe=describe,
+    rule=PrometheusRule(
+        comment="Unreachable is a lost poll, and KVWatchTargetDown's when it lasts; asleep is on purpose.\n"
+        "Warming up takes seconds; a restarted vLLM that nobody calls yet shows little for minutes.",
+        expr=last_seen(
+            'max without (state) (kvwatch_state{state="unknown"}) == 1\nunless\nmax without (cause) (kvwatch_cause{cause="asleep"}) == 1',
+            'max without (state) (kvwatch_state{state="unknown"})',
+            'max without (cause) (kvwatch_cause{cause="unreachable"}) == 1',
+        ),
+        description=(f"unknown for five minutes, cause\n{cause_among(*CAUSES[State.UNKNOWN])}, so no other alert can fire."),
+        first="look up the cause in the runbook.",
+    ),
+)

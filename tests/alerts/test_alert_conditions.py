@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
+from kvwatch.alerts.registry import DEFINITIONS
+from kvwatch.config.policy import Objectives, Policy
+from kvwatch.model import (
+    CAUSES,
+    Alert,
+    Cause,
+    Change,
+    EngineId,
+    FailureReason,
+    Quantiles,
+    ScrapeFailure,
+    Severity,
+    Signals,
+    State,
+    Verdict,
+    Window,
+)
+
+ENGINE = EngineId(model_name="demo-8b", engine="0")
+STATE_OF = {cause: state for state, causes in CAUSES.items() for cause in causes}
+OBJECTIVES = Policy(objectives=Objectives(time_to_first_token=2.0, inter_token_latency=0.1, e2e_request_latency=30.0))
+
+
+def verdict(cause: Cause, *evidence: str) -> Verdict:
+    return Verdict(engine=ENGINE, state=STATE_OF[cause], cause=cause, evidence=evidence, since=0.0)
+
+
+def signals(*, slow: float | None = 0.0, fast: float | None = 0.0, preemptions: float | None = 0.0, **others: object) -> Signals:
+    base = Signals(
+        at=0.0,
+        recent=Window(seconds=15.0, samples=4),
+        fast=Window(seconds=30.0, samples=7, preemption_ratio=fast, preemptions=preemptions),
+        slow=Window(seconds=120.0, samples=25, preemption_ratio=slow, preemptions=preemptions),
+    )
+    return replace(base, **others)
+
+
+def p95(seconds: float) -> Quantiles:
+    return Quantiles(p50=seconds / 2, p95=seconds, p99=seconds * 2, mean=None, count=50.0)
+
+
+def names(alerts: tuple[Alert, ...]) -> set[str]:
+    return {alert.name for alert in alerts}
+
+
+def held(alerts: EngineAlerts, seconds: float, *said: object) -> tuple[Alert, ...]:
+    """What fires after the same was said every 5 s for so long."""
+    for at in range(0, int(seconds), 5):
+        alerts.update(float(at), *said)
+    return alerts.update(seconds, *said)
+
+
+CALM = (verdict(Cause.OK), signals())
+PREEMPTING = replace(verdict(Cause.PREEMPTING, "12 preemptions in 15 s"), storm=True)
+STORM = (PREEMPTING, signals(slow=0.4, fast=0.5, preemptions=48.0))
+DIP = (replace(PREEMPTING, storm=False), signals(slow=0.4, fast=0.05, preemptions=40.0))
+LOST = (verdict(Cause.UNREACHABLE), None)
+
+
+@pytest.mark.parametrize(("found", "pages"), [(True, True), (False, False), (None, False)])
+def test_the_page_is_what_the_classifier_found(found: bool | None, pages: bool) -> None:
+    fired = EngineAlerts(Policy()).update(0.0, replace(PREEMPTING, storm=found), signals())
+    assert ("PreemptionStorm" in names(fired)) is pages
+
+
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause.state is not State.UNKNOWN])
+def test_a_storm_never_stands_beside_a_state_that_says_something_else(cause: Cause) -> None:
+    alerts = EngineAlerts(Policy())
+    assert names(alerts.update(0.0, *STORM)) == {"PreemptionStorm"}
+    assert ("PreemptionStorm" in names(alerts.update(5.0, verdict(cause), signals()))) is (cause.state is State.KV_BOUND)
+
+
+def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_start() -> None:
+    alerts = EngineAlerts(Policy())
+    numbers = signals(slow=0.4, fast=0.5, preemptions=48.0, running=23.0, waiting=9.0, kv_usage=0.98, sustainable_sequences=11)
+    alerts.update(0.0, *CALM)
+    alerts.update(5.0, PREEMPTING, numbers)
+    (storm,) = alerts.update(10.0, PREEMPTING, numbers)
+    assert storm == Alert(
+        name="PreemptionStorm",
+        severity=Severity.CRITICAL,
+        since=5.0,
+        summary="vLLM throws running requests off the GPU and computes them again.",
+        description="Engine 0 of demo-8b (kv_bound, preempting): 48 preemptions in 120 s, 40% of the requests that left the running batch; "
+        "48 preemptions in 30 s, 50% of the requests that left the running batch (running 23, waiting 9, cache 98%). "
+        "First: let fewer requests in: limit concurrency at the proxy to 11, which the cache holds with headroom, "
+        "then lower --max-num-seqs.",
+    )
+
+
+def test_a_storm_seen_for_seconds_only_is_told_once_and_not_once_per_window() -> None:
+    numbers = signals(slow=0.4, fast=0.4, preemptions=9.0)
+    young = replace(numbers, slow=replace(numbers.slow, seconds=10.0), fast=replace(numbers.fast, seconds=10.0))
+    (storm,) = EngineAlerts(Policy()).update(0.0, PREEMPTING, young)
+    assert storm.description.count("preemptions in 10 s") == 1
+
+
+def advice(lever: str, current: str | None, proposed: str | None) -> tuple[Change, ...]:
+    return (Change(lever, current, proposed, "why", "what it does", "what to beware of"),)
+
+
+@pytest.mark.parametrize(
+    ("cause", "given", "tells"),
+    [
+        pytest.param(Cause.PREEMPTING, advice("--max-num-seqs", "32", "11"), "then set --max-num-seqs to 11.", id="a storm"),
+        pytest.param(
+            Cause.PREEMPTING, advice("add replicas", "1", "2"), "then lower --max-num-seqs.", id="a storm, advice of something else"
+        ),
+    ],
+)
+def test_a_storm_names_the_number_that_is_advised(cause: Cause, given: tuple[Change, ...], tells: str) -> None:
+    (storm,) = EngineAlerts(Policy()).update(0.0, replace(PREEMPTING, cause=cause), STORM[1], given)
+    assert storm.description.endswith(tells)
+
+
+@pytest.mark.parametrize(
+    ("cause", "name", "after"),
+    [(Cause.ADMISSION, "KVBound", 120.0), (Cause.SEQUENCE_SLOTS, "ComputeBound", 300.0), (Cause.STATS_DISABLED, "WatcherBlind", 300.0)],
+)
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        (advice("--max-num-seqs", "32", "11"), "First: --max-num-seqs 32 → 11."),
+        (advice("--max-num-seqs", None, "11"), "First: --max-num-seqs 11."),
+        (advice("look at the host", None, None), "First: look at the host."),
+    ],
+)
+def test_a_warning_starts_with_the_first_piece_of_advice(
+    cause: Cause, name: str, after: float, given: tuple[Change, ...], first: str
+) -> None:
+    (fired,) = held(EngineAlerts(Policy()), after, verdict(cause, "seen"), signals(), given)
+    assert fired.name == name
+    assert fired.description.endswith(first)
+
+
+def test_a_storm_ends_with_the_state_or_a_minute_after_it_was_last_found() -> None:
+    alerts = EngineAlerts(Policy())
+    (storm,) = alerts.update(0.0, *STORM)
+    assert alerts.update(5.0, *DIP) == (storm,)
+    assert alerts.update(60.0, *DIP) == (storm,)
+    assert alerts.update(60.1, *DIP) == ()
+
+
+def test_a_storm_that_dips_below_its_ratio_goes_on_also_through_lost_polls() -> None:
+    alerts = EngineAlerts(Policy())
+    for at, said in ((0.0, STORM), (5.0, DIP), (10.0, LOST), (15.0, LOST), (20.0, LOST), (25.0, STORM), (30.0, DIP), (85.0, LOST)):
+        assert [alert.since for alert in alerts.update(at, *said)] == [0.0]
+
+
+def test_a_warning_that_dips_while_firing_does_not_wait_again() -> None:
+    alerts = EngineAlerts(Policy())
+    bound = (verdict(Cause.ADMISSION), signals())
+    told = [
+        (0.0, bound, False),
+        (60.0, bound, False),
+        (120.0, bound, True),
+        (125.0, CALM, True),
+        (184.0, bound, True),
+        (244.0, bound, True),
+    ]
+    for at, said, fires in told:
+        assert (names(alerts.update(at, *said)) == {"KVBound"}) is fires
+
+
+def test_lost_polls_do_not_end_a_storm_for_a_minute() -> None:
+    alerts = EngineAlerts(Policy())
+    (before,) = alerts.update(100.0, *STORM)
+    assert [alerts.update(at, *LOST) for at in (105.0, 160.0)] == [(before,)] * 2
+    assert alerts.update(165.0, *LOST) == ()
+
+
+def test_lost_polls_do_not_end_a_warning_until_its_evidence_is_ninety_seconds_old_and_its_hold_is_over() -> None:
+    alerts = EngineAlerts(Policy())
+    for at in (0.0, 60.0, 120.0):
+        fired = alerts.update(at, verdict(Cause.ADMISSION), signals())
+    assert [alerts.update(at, *LOST) for at in (125.0, 210.0, 215.0, 274.0)] == [fired] * 4
+    assert alerts.update(275.0, *LOST) == ()
+
+
+@pytest.mark.parametrize("interval", [1.0, 5.0, 15.0, 30.0, 300.0])
+def test_three_lost_polls_in_a_row_split_no_storm_at_any_interval(interval: float) -> None:
+    alerts = EngineAlerts(Policy(), interval)
+    said = [STORM, LOST, LOST, LOST, STORM]
+    fired = [alert for n, one in enumerate(said) for alert in alerts.update(n * interval, *one)]
+    assert [alert.since for alert in fired if alert.name == "PreemptionStorm"] == [0.0] * 5
+
+
+@pytest.mark.parametrize("every", [20, 5, 2], ids=["one in 20", "one in 5", "every second"])
+@pytest.mark.parametrize(
+    ("cause", "numbers", "name", "after"),
+    [
+        (Cause.STALLED, None, "EngineStalled", 45),
+        (Cause.ADMISSION, None, "KVBound", 120),
+        (Cause.KV_HIGH, None, "KVScaleOut", 900),
+        (Cause.COMPUTE, None, "ComputeBound", 300),
+        (Cause.AMBIGUOUS, None, "WatcherBlind", 300),
+    ],
+)
+def test_lost_polls_postpone_nothing(cause: Cause, numbers: None, name: str, after: int, every: int) -> None:
+    alerts = EngineAlerts(Policy())
+    fired = [
+        at
+        for at in range(0, 7200, 5)
+        if names(alerts.update(float(at), *(LOST if at and at // 5 % every == 0 else (verdict(cause, "seen"), signals()))))
+    ]
+    assert fired == list(range(after, 7200, 5))
+
+
+def test_a_storm_that_comes_back_is_a_new_one() -> None:
+    alerts = EngineAlerts(Policy())
+    alerts.update(0.0, *STORM)
+    alerts.update(5.0, *CALM)
+    assert [alert.since for alert in alerts.update(40.0, *STORM)] == [40.0]
+
+
+def test_a_lost_poll_never_starts_an_alert() -> None:
+    alerts = EngineAlerts(Policy())
+    assert [names(alerts.update(float(at), *LOST)) for at in range(0, 7200, 60)] == [set()] * 120
+
+
+KV_TOO_SMALL = signals(demand_ratio=1.2)
+SLOW_FIRST_TOKEN = signals(time_to_first_token=p95(2.1))
+
+
+@pytest.mark.parametrize(
+    ("cause", "numbers", "name", "after"),
+    [
+        pytest.param(Cause.STALLED, signals(), "EngineStalled", 45.0, id="stalled"),
+        pytest.param(Cause.PREEMPTING, signals(), "KVBound", 120.0, id="preempting"),
+        pytest.param(Cause.ADMISSION, signals(), "KVBound", 120.0, id="admission"),
+        pytest.param(Cause.KV_HIGH, signals(), "KVScaleOut", 900.0, id="kv_high"),
+        pytest.param(Cause.OK, KV_TOO_SMALL, "KVScaleOut", 900.0, id="demand above one"),
+        pytest.param(Cause.SEQUENCE_SLOTS, signals(), "ComputeBound", 300.0, id="sequence_slots"),
+        pytest.param(Cause.STEP_BUDGET, signals(), "ComputeBound", 300.0, id="step_budget"),
+        pytest.param(Cause.COMPUTE, signals(), "ComputeBound", 300.0, id="compute"),
+        pytest.param(Cause.FRONTEND, signals(), "ComputeBound", 300.0, id="frontend"),
+        pytest.param(Cause.DEFERRED, signals(), "ComputeBound", 300.0, id="deferred"),
+        pytest.param(Cause.OK, SLOW_FIRST_TOKEN, "LatencyObjectiveMissed", 300.0, id="time to first token"),
+        pytest.param(Cause.OK, signals(inter_token_latency=p95(0.11)), "LatencyObjectiveMissed", 300.0, id="inter-token latency"),
+        pytest.param(Cause.OK, signals(e2e_latency=p95(31.0)), "LatencyObjectiveMissed", 300.0, id="end-to-end latency"),
+        pytest.param(Cause.WARMING_UP, None, "WatcherBlind", 300.0, id="warming_up"),
+        pytest.param(Cause.STALE, None, "WatcherBlind", 300.0, id="stale"),
+        pytest.param(Cause.NO_VLLM_METRICS, None, "WatcherBlind", 300.0, id="no_vllm_metrics"),
+        pytest.param(Cause.STATS_DISABLED, None, "WatcherBlind", 300.0, id="stats_disabled"),
+        pytest.param(Cause.AMBIGUOUS, signals(), "WatcherBlind", 300.0, id="ambiguous"),
+    ],
+)
+def test_an_alert_fires_when_its_condition_has_held_for_its_time_and_not_before(
+    cause: Cause, numbers: Signals | None, name: str, after: float
+) -> None:
+    alerts = EngineAlerts(OBJECTIVES)
+    said = verdict(cause, "seen it")
+    for waited in (*range(0, int(after), 5), after - 0.1):
+        assert alerts.update(1000.0 + waited, said, numbers) == ()
+    (fired,) = alerts.update(1000.0 + after, said, numbers)
+    assert (fired.name, fired.since) == (name, 1000.0 + after)
+    assert fired.description.startswith("Engine 0 of demo-8b (")
+    assert " First: " in fired.description
+    assert fired.severity is (Severity.CRITICAL if name == "EngineStalled" else Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("cause", "numbers"),
+    [
+        pytest.param(Cause.OK, signals(demand_ratio=1.0, time_to_first_token=p95(2.0)), id="demand and latency exactly at the limit"),
+        pytest.param(Cause.IDLE, signals(), id="idle"),
+        pytest.param(Cause.ASLEEP, None, id="asleep on purpose"),
+        pytest.param(Cause.UNREACHABLE, None, id="unreachable is the target's alert"),
+    ],
+)
+def test_nothing_fires_however_long_it_lasts(cause: Cause, numbers: Signals | None) -> None:
+    alerts = EngineAlerts(OBJECTIVES)
+    for at in range(0, 7200, 60):
+        assert alerts.update(float(at), verdict(cause), numbers) == ()
+
+
+def test_a_break_starts_the_waiting_time_again() -> None:
+    alerts = EngineAlerts(Policy())
+    alerts.update(0.0, verdict(Cause.ADMISSION), signals())
+    alerts.update(80.0, *CALM)
+    for at in (85.0, 145.0, 204.0):
+        assert alerts.update(at, verdict(Cause.ADMISSION), signals()) == ()
+    assert names(alerts.update(205.0, verdict(Cause.ADMISSION), signals())) == {"KVBound"}
+
+
+def test_no_objective_no_latency_alert() -> None:
+    alerts = EngineAlerts(Policy())
+    slow = signals(time_to_first_token=p95(60.0), inter_token_latency=p95(5.0), e2e_latency=p95(600.0))
+    for at in (0.0, 300.0, 600.0):
+        assert alerts.update(at, verdict(Cause.OK), slow) == ()
+
+
+def test_a_missed_objective_is_told_with_the_number_and_the_objective() -> None:
+    (fired,) = held(EngineAlerts(OBJECTIVES), 300.0, verdict(Cause.OK), SLOW_FIRST_TOKEN)
+    assert "time to first token 2.1 s at the 95th percentile (objective 2 s)" in fired.description
+
+
+def test_scale_out_says_how_many_replicas() -> None:
+    fired = held(EngineAlerts(Policy()), 900.0, verdict(Cause.ADMISSION), signals(demand_ratio=2.3))
+    (text,) = [alert.description for alert in fired if alert.name == "KVScaleOut"]
+    assert "needs 2.30 times the KV cache" in text
+    assert "from 1 replica to 3" in text
+
+
+def failed(reason: FailureReason) -> ScrapeFailure:
+    return ScrapeFailure(at=0.0, reason=reason, detail="what the peer said")
+
+
+ANSWERED = {FailureReason.NO_VLLM_METRICS, FailureReason.STATS_DISABLED, FailureReason.NOT_METRICS, FailureReason.EMPTY}
+"""Something answered; `WatcherBlind` tells of it."""
+
+
+@pytest.mark.parametrize("reason", list(FailureReason))
+def test_a_page_that_is_no_metrics_raises_one_alert_and_no_answer_another(reason: FailureReason) -> None:
+    target, engine = TargetAlerts(), EngineAlerts(Policy())
+    raised = set()
+    for at in range(0, 3600, 5):
+        raised |= names(target.update(float(at), failed(reason)))
+        raised |= names(engine.update(float(at), Verdict(None, State.UNKNOWN, reason.cause, ("why",), 0.0), None))
+    assert raised == ({"WatcherBlind"} if reason in ANSWERED else {"TargetDown"})
+
+
+@pytest.mark.parametrize(
+    ("good", "since"),
+    [
+        pytest.param([], 240, id="from the start: vLLM loads its weights"),
+        pytest.param(range(-600, 0, 5), 285, id="after it was up: most of a minute later"),
+        pytest.param([100], 240, id="one good poll in five minutes"),
+        pytest.param([*range(-600, 0, 5), 150], 285, id="the same after it was up"),
+    ],
+)
+def test_target_down_comes_within_five_minutes_whatever_single_polls_do(good: list[int], since: int) -> None:
+    alerts = TargetAlerts()
+    fired = [at for at in range(min([*good, 0]), 400, 5) if alerts.update(float(at), None if at in good else failed(FailureReason.TIMEOUT))]
+    assert fired == list(range(since, 400, 5))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("interval", [1, 5, 15])
+def test_a_target_that_loses_every_second_poll_is_not_down(seed: int, interval: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - noise, not a secret
+    alerts = TargetAlerts(interval)
+    for at in range(0, 7200, interval):
+        assert alerts.update(float(at), failed(FailureReason.TIMEOUT) if chance.random() < 0.5 else None) == ()
+
+
+def test_target_down_tells_the_last_failure_and_ends_a_minute_after_a_quarter_of_the_polls_are_good() -> None:
+    alerts = TargetAlerts()
+    for at in range(0, 300, 5):
+        alerts.update(float(at), failed(FailureReason.CONNECT))
+    good = [(at, alerts.update(float(at), None)) for at in range(300, 400, 5)]
+    # 13 polls in the minute: with the fourth good one fewer than three quarters have failed.
+    assert [at for at, fired in good if fired] == list(range(300, 375, 5))
+    assert "the last for connect: what the peer said" in good[0][1][0].description
+
+
+def test_only_the_storm_is_p1_and_only_two_alerts_are_pages() -> None:
+    assert {name: dict(alert.labels) for name, alert in DEFINITIONS.items() if alert.labels} == {"PreemptionStorm": {"priority": "P1"}}
+    assert {name for name, alert in DEFINITIONS.items() if alert.severity is Severity.CRITICAL} == {"PreemptionStorm", "EngineStalled"}
