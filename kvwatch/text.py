@@ -24,8 +24,13 @@ def percent(ratio: float) -> str:
 
 
 def one_line(error: object) -> str:
-    """The text of an error without its line breaks."""
-    return " ".join(str(error).split())
+    """The text of an error without its line breaks, and without what a terminal would obey."""
+    return printable(" ".join(str(error).split()))
+
+
+def printable(text: str) -> str:
+    """Text of others as a terminal may show it: what is not printable (escapes, controls, marks of direction) as Python writes it."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def rfc3339(unix: float) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 
 from kvwatch.alerts.definition import AlertDefinition, Facts
 from kvwatch.alerts.registry import ENGINE_ALERTS, TARGET_DOWN
-from kvwatch.alerts.state import AlertState, AlertPhase
+from kvwatch.alerts.state import AlertPhase, AlertState
 from kvwatch.alerts.target_down import Failures, describe
 from kvwatch.alerts.times import at_least
 from kvwatch.config.policy import Policy

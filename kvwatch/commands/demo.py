@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from kvwatch.clock import SystemClock
-from kvwatch.config.settings import WebSettings
+from kvwatch.config.web import WebSettings
 from kvwatch.daemon import logging as log
 from kvwatch.demo.acts import SCENARIOS
 from kvwatch.demo.screen import Screen, Script, tell

@@ -14,9 +14,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kvwatch.config.policy import KnownConfig, Objectives, Section, Thresholds, Windows
 from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated
+from kvwatch.config.web import WebSettings
 
 DEFAULT_TARGET: Final = "http://127.0.0.1:8000/metrics"
-_HIGHEST_PORT: Final = 65535
 
 
 def _string_as_target(value: object) -> object:
@@ -144,37 +144,6 @@ class GpuSettings(Section):
     @classmethod
     def _url_is_usable(cls, url: str | None) -> str | None:
         return url if url is None else check_url(url, ("http", "https"))
-
-
-class WebSettings(Section):
-    """The HTTP front."""
-
-    listen_address: str = "0.0.0.0:20058"
-    """host:port, :port or [ipv6]:port of the HTTP front; port 0 takes a free one."""
-    cert_file: Path | None = None
-    """PEM certificate chain: the HTTP front speaks TLS only."""
-    key_file: Path | None = None
-    """Private key of the certificate."""
-
-    @field_validator("listen_address")
-    @classmethod
-    def _listen_address_is_host_port(cls, address: str) -> str:
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > _HIGHEST_PORT or (":" in host and not host.startswith("[")):
-            raise ValueError(f"{address!r} is not a listen address: write host:port, :port or [ipv6]:port")
-        return address
-
-    @model_validator(mode="after")
-    def _both_or_neither(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file go together")
-        return self
-
-    @property
-    def host_port(self) -> tuple[str, int]:
-        """What to bind: host (empty host means every address) and port."""
-        host, _, port = self.listen_address.rpartition(":")
-        return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":20058" means every address, as in Prometheus
 
 
 class LogSettings(Section):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -20,6 +19,7 @@ from pydantic_settings import (
 )
 
 from kvwatch.config.settings import Settings
+from kvwatch.config.yaml_file import YamlError, parse_yaml, read_text
 from kvwatch.errors import ConfigError
 from kvwatch.text import one_line
 
@@ -33,6 +33,7 @@ _WORDS: Final = {
     "dict_type": "it must be a mapping",
 }
 """Where pydantic's own words speak of Python."""
+_LONGEST_PATH: Final = 200
 _SERVICE_LINK: Final = re.compile(r"KVWATCH_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)")
 """What Kubernetes puts into every pod for a Service whose name begins with kvwatch: no setting of ours."""
 
@@ -113,38 +114,19 @@ def _lines(invalid: ValidationError) -> list[str]:
     """One line per error: where it is, and what is wrong; never a value that may be a secret."""
     lines = []
     for error in invalid.errors(include_url=False, include_input=False, include_context=False):
-        where = ".".join(str(part) for part in error["loc"])
+        where = one_line(".".join(str(part) for part in error["loc"]))[:_LONGEST_PATH]
         what = _WORDS.get(error["type"]) or one_line(error["msg"].removeprefix("Value error, ").replace("Input should", "it must"))
         lines.append(f"{where}: {what}" if where else what)
     return lines
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key may stand only once: the second one would win silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.load(path.read_text("utf-8"), _StrictLoader)  # noqa: S506 - it is a SafeLoader
-    except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror or error}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: not UTF-8"]) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError([f"{where}: {getattr(error, 'problem', None) or error}"]) from error
+        found = parse_yaml(read_text(path))
+    except YamlError as error:
+        raise ConfigError([f"{path}{'' if error.line is None else f':{error.line}'}: {error}"]) from error
+    except ValueError as error:
+        raise ConfigError([f"{path}: {error}"]) from error
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -26,7 +26,9 @@ from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager.push import AlertmanagerPush
 from kvwatch.exporter.metrics.collector import ViewCollector
 from kvwatch.exporter.metrics.telemetry import Telemetry
+from kvwatch.exporter.web.access import Access
 from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.login import with_login
 from kvwatch.exporter.web.page import StatusPage
 from kvwatch.exporter.web.routes import Sources, make_app
 from kvwatch.exporter.web.runbook import runbook
@@ -103,7 +105,8 @@ class Daemon:
             healthy=self.healthy,
             ready=self.ready,
         )
-        self._server = serve(make_app(sources), host=host, port=port, cert_file=web.cert_file, key_file=web.key_file)
+        access = Access(web)
+        self._server = serve(with_login(make_app(sources), lambda: access.users), host=host, port=port, tls=access.context)
         self._push.start()
         self._follow([target for target in self._settings.targets if not follows_dns(target)])
         # Names and files in a thread of their own: a resolver that hangs must hold up neither these targets nor a signal to stop.

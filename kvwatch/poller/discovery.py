@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from kvwatch.config.settings import DiscoverySettings, TargetSettings
+from kvwatch.config.yaml_file import YamlError, parse_yaml, read_text
 from kvwatch.poller.lookup import Lookup, LookupFailed
 from kvwatch.text import one_line
 
@@ -67,7 +67,7 @@ class Discovery:
     def _or_last_good(self, source: str, read: Callable[[], Iterable[TargetSettings]], errors: list[str]) -> tuple[TargetSettings, ...]:
         try:
             self._last_good[source] = tuple(read())
-        except (LookupFailed, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a source says, it costs that source and no other
             kept = len(self._last_good.get(source, ()))
             errors.append(f"{source}: {one_line(error)}; keeping the {kept} targets it last named")
         return self._last_good.get(source, ())
@@ -113,22 +113,22 @@ _GROUPS: Final = TypeAdapter(list[_Group])
 
 
 def read_file_sd(path: Path) -> list[TargetSettings]:
-    """The targets of one file_sd file, JSON or YAML by its suffix. Raises `OSError` or `ValueError` naming the first error.
+    """The targets of one file_sd file, JSON or YAML by its suffix. Raises `ValueError` naming the first error.
 
     ``__scheme__`` (http) and ``__metrics_path__`` (/metrics) are honoured. ``instance`` names the target where its group has only one.
     Other labels belong to Prometheus and are ignored: kvwatch's series carry the target's name and nothing more.
     """
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     try:
-        groups = _GROUPS.validate_python(json.loads(text) if path.suffix == ".json" else yaml.safe_load(text))
+        groups = _GROUPS.validate_python(json.loads(text) if path.suffix == ".json" else parse_yaml(text))
         return [_file_target(host, group) for group in groups for host in group.targets]
     except ValidationError as invalid:
         error = invalid.errors()[0]
         where = ".".join(map(str, error["loc"]))
         raise ValueError(f"{where}: {error['msg']}" if where else error["msg"]) from invalid
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {one_line(error)}") from error
-    except json.JSONDecodeError as error:
+    except YamlError as error:
+        raise ValueError(f"not YAML: {error}" if error.line is None else f"not YAML: line {error.line}: {error}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
 
 

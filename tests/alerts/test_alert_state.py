@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvwatch.alerts.state import AlertState, AlertPhase
+from kvwatch.alerts.state import AlertPhase, AlertState
 
 INACTIVE, PENDING, FIRING = AlertPhase.INACTIVE, AlertPhase.PENDING, AlertPhase.FIRING
 FOR, HOLD, EVIDENCE = 60.0, 30.0, 90.0

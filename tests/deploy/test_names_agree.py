@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from kvwatch.config.flags import add_flags
-from kvwatch.config.settings import Settings, WebSettings
+from kvwatch.config.settings import Settings
 from kvwatch.config.sources import load
+from kvwatch.config.web import WebSettings
 from kvwatch.simulator.__main__ import build_parser
 
 PORT = WebSettings().host_port[1]

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, field
-from wsgiref.util import setup_testing_defaults
-from wsgiref.validate import validator
+from dataclasses import dataclass
 
 import pytest
 from exporter_views import VIEW, StillClock
@@ -13,20 +11,21 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
 from kvwatch.exporter.metrics.collector import ViewCollector
+from kvwatch.exporter.web.messages import HttpRequest
 from kvwatch.exporter.web.routes import Response, Sources, make_app
 from kvwatch.exporter.web.runbook import runbook
 from kvwatch.exporter.web.status import status_json
 
 
 @dataclass
-class Answer:
-    status: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
+class Answered:
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
 def page(query: str) -> Response:
-    return Response("200 OK", "text/html; charset=utf-8", f"<p>{query}</p>".encode(), content_security_policy="default-src 'self'")
+    return Response(200, "text/html; charset=utf-8", f"<p>{query}</p>".encode(), content_security_policy="default-src 'self'")
 
 
 def sources(**changed) -> Sources:
@@ -44,26 +43,11 @@ def sources(**changed) -> Sources:
     return Sources(**{**given, **changed})
 
 
-def ask(path: str, *, method: str = "GET", given: Sources | None = None, **headers: str) -> Answer:
-    answer = Answer()
+def ask(path: str, *, method: str = "GET", given: Sources | None = None, **headers: str) -> Answered:
     path, _, query = path.partition("?")
-    environ = {
-        "SCRIPT_NAME": "",
-        "PATH_INFO": path,
-        "QUERY_STRING": query,
-        "REQUEST_METHOD": method,
-        **{f"HTTP_{k.upper()}": v for k, v in headers.items()},
-    }
-    setup_testing_defaults(environ)
-
-    def start_response(status, said, exc_info=None):
-        answer.status, answer.headers = status, dict(said)
-        return lambda _data: None
-
-    result = validator(make_app(given or sources()))(environ, start_response)
-    answer.body = b"".join(result)
-    result.close()
-    return answer
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = make_app(given or sources())(HttpRequest(method, path, query, named))
+    return Answered(answer.status, dict(answer.headers), answer.body)
 
 
 def test_metrics_are_plain_text_by_default():
@@ -100,19 +84,19 @@ def test_small_answers_are_not_compressed():
 @pytest.mark.parametrize(
     ("path", "given", "status", "body"),
     [
-        pytest.param("/-/healthy", {}, "200 OK", b"kvwatch is Healthy.\n", id="healthy"),
+        pytest.param("/-/healthy", {}, 200, b"kvwatch is Healthy.\n", id="healthy"),
         pytest.param(
             "/-/healthy",
             {"healthy": lambda: False},
-            "503 Service Unavailable",
+            503,
             b"kvwatch is not healthy: the polls have stopped.\n",
             id="ticks stopped",
         ),
-        pytest.param("/-/ready", {}, "200 OK", b"kvwatch is Ready.\n", id="ready"),
+        pytest.param("/-/ready", {}, 200, b"kvwatch is Ready.\n", id="ready"),
         pytest.param(
             "/-/ready",
             {"ready": lambda: False},
-            "503 Service Unavailable",
+            503,
             b"kvwatch is not ready: not every target has been polled yet.\n",
             id="not ready",
         ),
@@ -131,7 +115,7 @@ def test_status_is_json():
 
 def test_the_runbook_has_a_place_for_every_alert_and_no_markdown_left():
     answer = ask("/runbook")
-    assert (answer.status, answer.headers["Content-Type"]) == ("200 OK", "text/html; charset=utf-8")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     text = answer.body.decode()
     for alert in (*DEFINITIONS.values(), *ONLY_PROMETHEUS):
         assert f'<h2 id="{alert.prometheus_name}">{alert.prometheus_name}</h2>' in text
@@ -145,16 +129,18 @@ def test_the_page_gets_the_query_and_keeps_its_own_policy():
     assert answer.headers["Content-Security-Policy"] == "default-src 'self'"
 
 
-@pytest.mark.parametrize("path", ["/favicon.ico", "/metrics/", "//", "/-/reload", "/api/v1", "/../etc/passwd", "/METRICS"])
+@pytest.mark.parametrize(
+    "path", ["/favicon.ico", "/metrics/", "//", "/api/v1", "*", "[", "http://[::1", "%2e%2e/metrics", "/../etc/passwd", "/METRICS"]
+)
 def test_everything_else_is_not_found(path):
-    assert ask(path).status == "404 Not Found"
+    assert ask(path).status == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/status"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_only_get_and_head_are_allowed(path, method):
     answer = ask(path, method=method)
-    assert (answer.status, answer.headers["Allow"]) == ("405 Method Not Allowed", "GET, HEAD")
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/status", "/nowhere"])
@@ -184,5 +170,36 @@ def test_a_source_that_fails_is_answered_with_500_and_not_with_its_secrets():
         raise RuntimeError("the password is swordfish")
 
     answer = ask("/api/v1/status", given=sources(status=failing))
-    assert answer.status == "500 Internal Server Error"
+    assert answer.status == 500
     assert b"swordfish" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text; version=abc", "a;version=", ";;;", "application/openmetrics-text;version=9", "\xff"]
+)
+def test_a_wish_nobody_understands_gets_a_format_all_the_same(accept):
+    assert ask("/metrics", accept=accept).status == 200
+
+
+@pytest.mark.parametrize("query", ["name[]=" + "&name[]=x" * 2000, "%", "name[]=%ff", "&&&=", "name[]=kvwatch_state&name[]=\0"])
+def test_a_query_nobody_understands_is_no_fault(query):
+    assert ask(f"/metrics?{query}").status == 200
+
+
+def test_reloading_over_http_is_off_until_enabled():
+    answer = ask("/-/reload", method="POST")
+    assert answer.status == 403
+    assert b"--web.enable-lifecycle" in answer.body
+
+
+@pytest.mark.parametrize(
+    ("errors", "status", "body"), [([], 200, b""), (["targets: it is missing"], 500, b"kvwatch: targets: it is missing\n")]
+)
+def test_reloading_says_what_came_of_it(errors, status, body):
+    answer = ask("/-/reload", method="POST", given=sources(reload=lambda: errors))
+    assert (answer.status, answer.body) == (status, body)
+
+
+def test_reloading_is_not_for_a_reader():
+    answer = ask("/-/reload", given=sources(reload=list))
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST, PUT")

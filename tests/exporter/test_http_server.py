@@ -6,22 +6,26 @@ import ssl
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
+import structlog
+from live_process import PATIENCE, eventually
 
 from kvwatch.errors import ConfigError
-from kvwatch.exporter.web import server as server_module
-from kvwatch.exporter.web.server import WORKERS, serve
+from kvwatch.exporter.web import conversation
+from kvwatch.exporter.web.messages import Answer
+from kvwatch.exporter.web.server import PLACES, serve
+from kvwatch.exporter.web.tls import Certificate, TlsFiles
 
 IMPATIENCE = 3.0
 """Seconds a client that does everything right is willing to wait; well below every timeout of the server."""
 
 
-def hello(environ, start_response):
-    pieces = [b"x" * 40_000] * 100 if environ["PATH_INFO"] == "/large" else [b"hello\n"]
-    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(sum(map(len, pieces))))])
-    return pieces
+def hello(request):
+    body = b"x" * 4_000_000 if request.path == "/large" else b"hello\n"
+    return Answer(200, (("Content-Type", "text/plain"), ("Content-Length", str(len(body)))), body)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,7 @@ def running(request):
     else:
         cert, key = request.getfixturevalue("certificate")
         trust = ssl.create_default_context(cafile=cert)
-        with closing(serve(hello, host="127.0.0.1", port=0, cert_file=cert, key_file=key)) as server:
+        with closing(serve(hello, host="127.0.0.1", port=0, tls=Certificate(TlsFiles(cert, key)).context)) as server:
             yield server, lambda: http.client.HTTPSConnection("127.0.0.1", server.port, timeout=IMPATIENCE, context=trust)
 
 
@@ -82,31 +86,54 @@ def test_the_server_header_names_no_version(running):
         assert connection.getresponse().headers["Server"] == "kvwatch"
 
 
+def crowd(stack, server, clients=3 * PLACES):
+    """Many connections, three times what there is room for."""
+    return [stack.enter_context(closing(socket.create_connection(("127.0.0.1", server.port)))) for _ in range(clients)]
+
+
 def test_silent_clients_keep_nobody_waiting(running):
-    """More silent clients than workers: they have connected and say nothing, under TLS not even hello."""
+    """They have connected and say nothing, under TLS not even hello."""
     server, connect = running
     with ExitStack() as silent:
-        for _ in range(4 * WORKERS):
-            silent.enter_context(closing(socket.create_connection(("127.0.0.1", server.port))))
+        crowd(silent, server)
         assert get(connect) == (200, b"hello\n")
 
 
-def test_a_client_that_stops_in_the_middle_of_its_first_line_keeps_nobody_waiting(running):
+def test_clients_that_stop_in_the_middle_of_their_first_line_keep_nobody_waiting(running):
     server, connect = running
     with ExitStack() as slow:
-        for _ in range(WORKERS - 1):
-            client = slow.enter_context(closing(socket.create_connection(("127.0.0.1", server.port))))
-            client.sendall(b"\x16\x03\x01" if server.url.startswith("https") else b"GET /")
+        for client in crowd(slow, server):
+            with suppress(OSError):  # it has given way already
+                client.sendall(b"\x16\x03\x01" if server.url.startswith("https") else b"GET /")
         assert get(connect) == (200, b"hello\n")
 
 
-def test_a_client_that_does_not_read_its_answer_keeps_nobody_waiting(running):
+def test_clients_that_do_not_read_their_answer_keep_nobody_waiting(running):
+    """Each is owed 4 MB; the server holds no more than 8 MiB of what is not read."""
     _, connect = running
     with ExitStack() as slow:
-        for _ in range(WORKERS - 1):
+        for _ in range(12):
             client = slow.enter_context(closing(connect()))
             client.request("GET", "/large")
         assert get(connect) == (200, b"hello\n")
+
+
+def test_a_crowd_is_logged_once(running):
+    server, connect = running
+    with structlog.testing.capture_logs() as events, ExitStack() as silent:
+        crowd(silent, server)
+        assert get(connect) == (200, b"hello\n")
+    assert [event["event"] for event in events if event["log_level"] != "debug"] == ["http.crowded"]
+
+
+def test_connections_that_gave_way_leave_no_descriptor(running):
+    server, connect = running
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with ExitStack() as silent:
+            crowd(silent, server)
+            assert get(connect) == (200, b"hello\n")
+    assert eventually(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
 
 
 def drip(sock, request):
@@ -117,8 +144,66 @@ def drip(sock, request):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.4)
-    monkeypatch.setattr(server_module, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(conversation, "REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr(conversation, "ANSWER_SECONDS", 0.4)
+
+
+def test_a_client_that_is_silent_between_two_requests_is_cut_off(impatient, running):
+    _, connect = running
+    with closing(connect()) as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"hello\n"
+        assert connection.sock.recv(1) == b""
+
+
+def test_a_client_that_does_not_read_is_cut_off(impatient, running):
+    _, connect = running
+    with closing(connect()) as connection:
+        connection.request("GET", "/large")
+        connection.sock.settimeout(PATIENCE)
+        threading.Event().wait(1.5)
+        received = 0
+        with suppress(OSError):
+            while piece := connection.sock.recv(1 << 20):
+                received += len(piece)
+        assert received < 4_000_000
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(b"GET [ HTTP/1.1\r\nHost: x\r\n\r\n", id="no-path"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n", id="folded-header"),
+        pytest.param(b"GET / HTTP/1.0\r\n\r\n", id="old"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", id="small-body"),
+    ],
+)
+def test_odd_requests_are_answered_by_the_routes(running, request_bytes):
+    assert exchange(running, request_bytes).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        pytest.param(b"\x00\xff\r\n\r\n", b"400", id="binary"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", b"400", id="no-host"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 100_000, b"431", id="header"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"x" * 9000, b"413", id="large-body"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400", id="two-lengths"),
+        pytest.param(b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", b"400", id="space"),
+    ],
+)
+def test_what_is_no_request_is_refused(running, request_bytes, status):
+    assert exchange(running, request_bytes)[9:12] == status
+
+
+def exchange(running, request_bytes):
+    """What comes back first."""
+    _, connect = running
+    with closing(connect()) as connection:
+        connection.connect()
+        connection.sock.sendall(request_bytes)
+        return connection.sock.recv(4096)
 
 
 def test_a_client_that_drips_is_cut_off_in_the_middle_of_its_request(impatient, running):
@@ -142,7 +227,7 @@ def test_nonsense_on_the_wire_ends_neither_the_server_nor_the_test(running):
 
 def test_plain_http_to_a_tls_port_gets_no_answer_and_hurts_nobody(certificate):
     cert, key = certificate
-    with closing(serve(hello, host="127.0.0.1", port=0, cert_file=cert, key_file=key)) as server:
+    with closing(serve(hello, host="127.0.0.1", port=0, tls=Certificate(TlsFiles(cert, key)).context)) as server:
         with pytest.raises((http.client.HTTPException, OSError)):
             get(lambda: http.client.HTTPConnection("127.0.0.1", server.port, timeout=IMPATIENCE))
         trust = ssl.create_default_context(cafile=cert)
@@ -175,7 +260,7 @@ def test_a_port_that_is_taken_is_one_line_naming_the_setting():
 def test_a_certificate_that_is_not_there_is_one_line_naming_the_setting(tmp_path):
     missing = tmp_path / "no.pem"
     with pytest.raises(ConfigError) as caught:
-        serve(hello, host="127.0.0.1", port=0, cert_file=missing, key_file=missing)
+        Certificate(TlsFiles(missing, missing))
     assert str(caught.value) == f"web.cert_file {missing}, web.key_file {missing}: No such file or directory"
 
 
@@ -183,5 +268,5 @@ def test_a_certificate_that_is_none_is_one_line_naming_the_setting(tmp_path):
     nonsense = tmp_path / "cert.pem"
     nonsense.write_text("not a certificate")
     with pytest.raises(ConfigError, match=r"^web\.cert_file .*cert\.pem: ") as caught:
-        serve(hello, host="127.0.0.1", port=0, cert_file=nonsense, key_file=nonsense)
+        Certificate(TlsFiles(nonsense, nonsense))
     assert "\n" not in str(caught.value)

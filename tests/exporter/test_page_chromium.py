@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from prometheus_client import CollectorRegistry
 
 from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.messages import Answer
 from kvwatch.exporter.web.page import DETAILED_UP_TO, StatusPage
 from kvwatch.exporter.web.routes import Sources, make_app
 from kvwatch.exporter.web.runbook import runbook
@@ -76,11 +77,10 @@ def quick(view: TargetView) -> TargetView:
 def proxied(app, below: str):
     """The application as behind a proxy that has it below a path, takes that off, and has nothing else to offer."""
 
-    def proxy(environ, start_response):
-        if not environ["PATH_INFO"].startswith(below):
-            start_response("502 Bad Gateway", [("Content-Length", "0")])
-            return []
-        return app({**environ, "PATH_INFO": environ["PATH_INFO"].removeprefix(below)}, start_response)
+    def proxy(request):
+        if not request.path.startswith(below):
+            return Answer(502, (("Content-Length", "0"),))
+        return app(replace(request, path=request.path.removeprefix(below)))
 
     return proxy
 

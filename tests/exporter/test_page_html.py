@@ -99,13 +99,13 @@ def test_many_engines_are_an_overview_alone_with_a_page_for_each():
 
 def test_an_engine_that_is_gone_is_a_404_that_says_so():
     response = render(*MANY, query="engine=000000000000")
-    assert response.status == "404 Not Found"
+    assert response.status == 404
     assert b"This engine is gone" in response.body
 
 
 def test_without_targets_the_page_says_that_nothing_is_watched():
     response = render()
-    assert response.status == "200 OK"
+    assert response.status == 200
     assert b"No targets" in response.body
 
 

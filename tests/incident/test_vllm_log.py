@@ -70,8 +70,10 @@ def test_a_stats_line_is_read_to_the_last_field(line):
         ("Running: 6 reqs, Waiting: 9 reqs, Preemptions: 4, GPU KV cache usage: 99.0%, Prefix cache hit rate: 0.0%", 4.0, None, 0.99),
         ("Running: 6 reqs, Waiting: 9 reqs, Deferred: 3 reqs, KV cache usage: 40.0%", None, 3.0, 0.4),
         (
-            "Running: 6 reqs, Waiting: 9 reqs, Deferred: 3 reqs, KV fetch: 1 waiting to start, 2 in progress, "
-            + "0 completed waiting, Preemptions: 1, GPU KV cache usage: 40.0%, External prefix cache hit rate: 1.0%",
+            (
+                "Running: 6 reqs, Waiting: 9 reqs, Deferred: 3 reqs, KV fetch: 1 waiting to start, 2 in progress, "
+                "0 completed waiting, Preemptions: 1, GPU KV cache usage: 40.0%, External prefix cache hit rate: 1.0%"
+            ),
             1.0,
             3.0,
             0.4,

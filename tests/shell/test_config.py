@@ -182,7 +182,7 @@ def test_what_kubernetes_puts_into_the_environment_for_a_service_is_no_setting(c
     [
         pytest.param((), {}, "- a", ["FILE: the file must hold a mapping of settings, not a list"], id="list-root"),
         pytest.param((), {}, "just words", ["FILE: the file must hold a mapping of settings, not a str"], id="text-root"),
-        pytest.param((), {}, "poll: {interval: 1s\nweb: {", ["FILE:2: expected ',' or '}', but got ':'"], id="not-yaml"),
+        pytest.param((), {}, "poll: {interval: 1s\nweb: {", ["FILE:2: did not find expected ',' or '}'"], id="not-yaml"),
         pytest.param((), {}, "poll:\n  interval: 1s\n  interval: 2s", ["FILE:3: the key 'interval' stands twice"], id="duplicate-key"),
         pytest.param((), {}, "{[1]: a}", ["FILE:1: a key must be a word"], id="list-as-key"),
         pytest.param((), {}, "polls: {interval: 1s}", ["polls: there is no such setting"], id="unknown-section"),

@@ -121,7 +121,7 @@ class StatusPage:
             firing=_firing(rows),
             refresh=self._refresh(views),
         )
-        status = "404 Not Found" if chosen and not selected else "200 OK"
+        status = 404 if chosen and not selected else 200
         return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
 
     def _details(self, row: EngineRow, timeline: charts.Timeline) -> Details:

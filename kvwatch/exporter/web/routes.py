@@ -1,23 +1,23 @@
-"""What each URL answers: a WSGI application over views that are already there, so no request ever waits for vLLM.
+"""What each URL answers, from views that are already there, so no request ever waits for vLLM.
 
-`/` the status page, `/runbook`, `/metrics`, `/-/healthy`, `/-/ready`, `/api/v1/status`; 404 elsewhere, 405 for anything but GET and HEAD.
-`kvwatch.exporter.web.server` puts it on a socket.
+`/` the status page, `/runbook`, `/metrics`, `/-/healthy`, `/-/ready`, `/api/v1/status`, and `/-/reload` where that is enabled; 404
+elsewhere, 405 for anything but GET and HEAD. `kvwatch.exporter.web.server` puts it on a socket.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from http import HTTPStatus
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from kvwatch.exporter.web.messages import Answer, App, HttpRequest
 
 _log = structlog.get_logger(__name__)
 
@@ -34,16 +34,16 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _WORTH_COMPRESSING: Final = 1024
 _GZIP_LEVEL: Final = 1
 """Of 1..9: on a pod network time is dearer than the last few percent."""
-
-_CHUNK: Final = 64 * 1024
-"""Cheroot copies all that is left of a piece for every TLS record of 16 KiB; small pieces keep that linear."""
+_GET: Final = ("GET", "HEAD")
+_CHANGE: Final = ("POST", "PUT")
+_MOST_FIELDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
     """A finished answer; the router adds length, security headers and compression."""
 
-    status: str
+    status: int
     content_type: str
     body: bytes
     content_security_policy: str = NOTHING_ALLOWED
@@ -59,67 +59,100 @@ class Sources:
     status: Callable[[], bytes]
     """The JSON of ``/api/v1/status``."""
     runbook: Callable[[], Response]
-    """The text of the alerts' links."""
+    """The text the alerts link to."""
     healthy: Callable[[], bool]
     """Whether the ticks still tick."""
     ready: Callable[[], bool]
     """Whether there is something to show: every target was polled once."""
+    reload: Callable[[], Sequence[str]] | None = None
+    """Read the configuration again and say what is wrong with it; ``None`` where that is not allowed over HTTP."""
 
 
-def make_app(sources: Sources) -> WSGIApplication:
-    """The WSGI application. An error in a source is logged and answered with 500; it never ends the server."""
+def make_app(sources: Sources) -> App:
+    """The application. An error in a source is logged and answered with 500; it never ends the server."""
 
-    def metrics(environ: WSGIEnvironment) -> Response:
-        encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
-        names = parse_qs(environ.get("QUERY_STRING", "")).get("name[]")
-        registry = sources.registry.restricted_registry(names) if names else sources.registry
-        return Response("200 OK", content_type, encode(registry))
-
-    def page(environ: WSGIEnvironment) -> Response:
-        return sources.page(environ.get("QUERY_STRING", ""))
-
-    def healthy(_environ: WSGIEnvironment) -> Response:
-        return _probe(good=sources.healthy(), yes="kvwatch is Healthy.", no="kvwatch is not healthy: the polls have stopped.")
-
-    def ready(_environ: WSGIEnvironment) -> Response:
-        return _probe(good=sources.ready(), yes="kvwatch is Ready.", no="kvwatch is not ready: not every target has been polled yet.")
-
-    def status(_environ: WSGIEnvironment) -> Response:
-        return Response("200 OK", "application/json", sources.status())
-
-    routes = {
-        "/": page,
-        "/runbook": lambda _environ: sources.runbook(),
-        "/metrics": metrics,
-        "/-/healthy": healthy,
-        "/-/ready": ready,
-        "/api/v1/status": status,
-    }
-
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        handler = routes.get(environ.get("PATH_INFO", ""))
-        if handler is None:
-            response = Response(
-                "404 Not Found", _TEXT, b"Not found. There is /, /runbook, /metrics, /-/healthy, /-/ready and /api/v1/status.\n"
-            )
-        elif environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
-            response = Response("405 Method Not Allowed", _TEXT, b"kvwatch only answers GET and HEAD.\n")
+    def app(request: HttpRequest) -> Answer:
+        allowed, handler = _ROUTES.get(request.path, (_GET, _not_found))
+        if request.method not in allowed and handler is not _not_found:
+            response = Response(405, _TEXT, f"kvwatch only answers {' and '.join(allowed)} here.\n".encode())
         else:
             try:
-                response = handler(environ)
+                response = handler(sources, request)
             except Exception:  # noqa: BLE001 - whatever a source does, the other routes must go on answering
-                _log.exception("http.request_failed", path=environ["PATH_INFO"])
-                response = Response("500 Internal Server Error", _TEXT, b"kvwatch failed to answer; the reason is in its log.\n")
-        return _send(response, environ, start_response)
+                _log.exception("http.request_failed", path=request.path)
+                response = Response(500, _TEXT, b"kvwatch failed to answer; the reason is in its log.\n")
+        return _finished(response, request, allowed)
 
     return app
 
 
+def _not_found(_sources: Sources, _request: HttpRequest) -> Response:
+    return Response(404, _TEXT, b"Not found. There is /, /runbook, /metrics, /-/healthy, /-/ready and /api/v1/status.\n")
+
+
+def _page(sources: Sources, request: HttpRequest) -> Response:
+    return sources.page(request.query)
+
+
+def _metrics(sources: Sources, request: HttpRequest) -> Response:
+    encode, content_type = _encoder(request.header("accept"))
+    names = _queried(request.query, "name[]")
+    return Response(200, content_type, encode(sources.registry.restricted_registry(names) if names else sources.registry))
+
+
+def _healthy(sources: Sources, _request: HttpRequest) -> Response:
+    return _probe(good=sources.healthy(), yes="kvwatch is Healthy.", no="kvwatch is not healthy: the polls have stopped.")
+
+
+def _ready(sources: Sources, _request: HttpRequest) -> Response:
+    return _probe(good=sources.ready(), yes="kvwatch is Ready.", no="kvwatch is not ready: not every target has been polled yet.")
+
+
+def _status(sources: Sources, _request: HttpRequest) -> Response:
+    return Response(200, "application/json", sources.status())
+
+
+def _reload(sources: Sources, _request: HttpRequest) -> Response:
+    if sources.reload is None:
+        return Response(403, _TEXT, b"Reloading over HTTP is not enabled; see --web.enable-lifecycle. SIGHUP always reloads.\n")
+    errors = sources.reload()
+    if errors:
+        return Response(500, _TEXT, "".join(f"kvwatch: {error}\n" for error in errors).encode("utf-8", "replace"))
+    return Response(200, _TEXT, b"")
+
+
+_ROUTES: Final[dict[str, tuple[tuple[str, ...], Callable[[Sources, HttpRequest], Response]]]] = {
+    "/": (_GET, _page),
+    "/runbook": (_GET, lambda sources, _request: sources.runbook()),
+    "/metrics": (_GET, _metrics),
+    "/-/healthy": (_GET, _healthy),
+    "/-/ready": (_GET, _ready),
+    "/api/v1/status": (_GET, _status),
+    "/-/reload": (_CHANGE, _reload),
+}
+"""Path -> the methods it takes and what answers."""
+
+
+def _encoder(accept: str) -> tuple[Callable[[Any], bytes], str]:
+    """The format a client asks for; the plain text format for one whose wish cannot be understood."""
+    try:
+        return choose_encoder(accept)
+    except Exception:  # noqa: BLE001 - the library reads a version with int(): a header from anybody is no fault of ours
+        return choose_encoder("")
+
+
+def _queried(query: str, name: str) -> list[str]:
+    try:
+        return parse_qs(query, max_num_fields=_MOST_FIELDS).get(name, [])
+    except ValueError:
+        return []
+
+
 def _probe(*, good: bool, yes: str, no: str) -> Response:
-    return Response("200 OK" if good else "503 Service Unavailable", _TEXT, f"{yes if good else no}\n".encode())
+    return Response(200 if good else 503, _TEXT, f"{yes if good else no}\n".encode())
 
 
-def _send(response: Response, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]) -> Answer:
     body = response.body
     headers = [
         ("Content-Type", response.content_type),
@@ -127,13 +160,10 @@ def _send(response: Response, environ: WSGIEnvironment, start_response: StartRes
         ("Vary", "Accept, Accept-Encoding"),
         *SECURITY_HEADERS,
     ]
-    if response.status.startswith("405"):
-        headers.append(("Allow", "GET, HEAD"))
-    if len(body) >= _WORTH_COMPRESSING and gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
+    if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers.append(("Allow", ", ".join(allowed)))
+    if len(body) >= _WORTH_COMPRESSING and gzip_accepted(request.header("accept-encoding")):
         body = gzip.compress(body, compresslevel=_GZIP_LEVEL)
         headers.append(("Content-Encoding", "gzip"))
     headers.append(("Content-Length", str(len(body))))
-    start_response(response.status, headers)
-    if environ["REQUEST_METHOD"] == "HEAD":
-        return []
-    return [body[start : start + _CHUNK] for start in range(0, len(body), _CHUNK)]
+    return Answer(response.status, tuple(headers), b"" if request.method == "HEAD" else body)

@@ -37,4 +37,4 @@ def runbook() -> Response:
             heading.attrSet("id", text.content)
     body = Markup(markdown.renderer.render(tokens, markdown.options, {}))  # noqa: S704 - our own text, in which markdown-it escapes HTML
     page = _PAGE.render(text=body)
-    return Response("200 OK", "text/html; charset=utf-8", page.encode(), f"{NOTHING_ALLOWED}; style-src 'unsafe-inline'")
+    return Response(200, "text/html; charset=utf-8", page.encode(), f"{NOTHING_ALLOWED}; style-src 'unsafe-inline'")

@@ -1,212 +1,208 @@
-"""The socket side of the HTTP front: cheroot, made patient with clients that are silent or slow.
+"""The socket side of the HTTP front: one event loop in a thread of its own, bounded in connections, bytes and time.
 
-Out of the box cheroot gives every new connection a worker, which then waits for the request, and it does TLS handshakes on
-the thread that accepts; a few silent clients, or a single one under TLS, keep everybody else waiting for a timeout. Here a
-connection gets a worker only once its client has sent something, the handshake happens in that worker, and no request may
-hold a worker longer than `REQUEST_SECONDS`.
+However many clients connect and say nothing, say it slowly or do not read, the next one is served: when all places are taken, the
+connection that has waited longest for its client gives way. The places are few enough that the polls always find a descriptor.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import logging
+import os
+import resource
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import structlog
-from cheroot.server import HTTPConnection
-from cheroot.ssl.builtin import BuiltinSSLAdapter
-from cheroot.wsgi import Server as CherootServer
 
 from kvwatch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
+from kvwatch.exporter.web.conversation import REQUEST_SECONDS, Conversation
+from kvwatch.exporter.web.messages import Answer, App, HttpRequest
 
 _log = structlog.get_logger(__name__)
 
-WORKERS: Final = 8
-REQUEST_SECONDS: Final = 10.0
-"""How long one request may take from its first byte to the last byte of the answer."""
-SWEEP_SECONDS: Final = 1.0
-"""How exactly that is kept. One thread that looks now and then is cheaper than a timer for each request."""
-IDLE_SECONDS: Final = 10
-"""How long a connection may stay open without a request."""
+WORKERS: Final = 4
+"""Threads that make answers, so that a page being drawn does not hold up a probe."""
+PLACES: Final = 48
+"""Connections at once, where the limit on descriptors allows so many; a TLS connection costs 300 KiB."""
+_FEWEST_PLACES: Final = 4
+_PENDING_BYTES: Final = 8 * 1024 * 1024
+"""Answers that their clients have not read yet, all together; beyond it the oldest is given up."""
 _BACKLOG: Final = 128
-_KEPT_CONNECTIONS: Final = 100
-_MAX_HEADER_BYTES: Final = 16 * 1024
-_MAX_BODY_BYTES: Final = 1024
 _DRAIN_SECONDS: Final = 0.3
-_STOP_SECONDS: Final = 1
-_EXPIRY_SECONDS: Final = 0.25
-"""How often idle connections are looked at; stopping takes up to this long."""
+_STOP_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.1
+_QUIET_SECONDS: Final = 600.0
+"""How long nothing more is logged of clients that took all places."""
+
+TlsContext = Callable[[], ssl.SSLContext | None]
+"""The context of the next connection; ``None`` for plain HTTP."""
 
 
-class _Connection(HTTPConnection):
-    """A connection that gives its worker back in time."""
+class _Front:
+    """What runs in the event loop."""
 
-    waited = False
-    """Whether it has been in the selector, that is whether its client has sent something."""
-    shaken = False
-    sweeps = 0
-    """How often the server has found it busy with its present request."""
-    server: _Server
+    def __init__(self, listener: socket.socket, app: App, tls: TlsContext) -> None:
+        self._listener = listener
+        self._app = app
+        self._tls = tls
+        self._places = min(PLACES, max(_FEWEST_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3))
+        self._conversations: dict[asyncio.Task[None], Conversation | None] = {}  # oldest first
+        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="http-answer")
+        self._stopping = asyncio.Event()
+        self._silent_until = 0.0
 
-    def communicate(self) -> bool:
-        """Serve one request; true if the connection may be kept."""
-        with self.server.busy(self):
-            return self._shake_hands() and bool(super().communicate())  # type: ignore[no-untyped-call]  # cheroot's stubs lack it
+    async def run(self) -> None:
+        """Serve until `stop`."""
+        self._listen()
+        await self._stopping.wait()
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        await asyncio.sleep(0)  # who came last takes the first step, or nobody closes that socket
+        busy = [task for task, conversation in self._conversations.items() if conversation is not None and not conversation.waiting]
+        if busy:
+            await asyncio.wait(busy, timeout=_DRAIN_SECONDS)
+        for task in (rest := list(self._conversations)):
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=_DRAIN_SECONDS)
+        await asyncio.sleep(0)  # what was aborted closes its socket in the next round
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _shake_hands(self) -> bool:
-        """The TLS handshake, once; false for a client that does not get through it, who cannot be told so either."""
-        if not self.shaken and isinstance(self.socket, ssl.SSLSocket):
-            try:
-                self.socket.do_handshake()
-            except OSError:
-                return False
-        self.shaken = True
-        return True
+    def stop(self) -> None:
+        """End `run`; to be called in the loop."""
+        self._stopping.set()
 
-    def give_up(self) -> None:
-        """End the connection while a worker is busy with it; the worker then finds it closed."""
-        # Not self.socket.shutdown: an SSLSocket would drop its TLS state under the feet of the worker that is using it.
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+    def _listen(self) -> None:
+        if not self._stopping.is_set():
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
-
-class _TLS(BuiltinSSLAdapter):
-    """TLS 1.2 or later, with the handshake left to the first read, which a worker does."""
-
-    def __init__(self, cert_file: Path, key_file: Path) -> None:
-        super().__init__(str(cert_file), str(key_file))
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-
-    def wrap(self, sock: socket.socket) -> tuple[ssl.SSLSocket, dict[str, str]]:
-        """Wrap without a word on the wire."""
-        wrapped = self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        return wrapped, {"wsgi.url_scheme": "https", "HTTPS": "on"}
-
-
-class _Server(CherootServer):
-    ConnectionClass = _Connection
-    keep_alive_conn_limit = _KEPT_CONNECTIONS
-    expiration_interval = _EXPIRY_SECONDS
-    max_request_header_size = _MAX_HEADER_BYTES
-    max_request_body_size = _MAX_BODY_BYTES
-
-    bind_error: OSError | None = None
-
-    def __init__(self, address: tuple[str, int], app: WSGIApplication) -> None:
-        super().__init__(
-            address,
-            app,
-            numthreads=WORKERS,
-            max=WORKERS,
-            server_name="kvwatch",
-            request_queue_size=_BACKLOG,
-            timeout=IDLE_SECONDS,
-            shutdown_timeout=_STOP_SECONDS,
-        )
-        self._busy: set[_Connection] = set()
-        self._changed = threading.Condition()
-        self._draining = threading.Event()
-
-    @contextlib.contextmanager
-    def busy(self, connection: _Connection) -> Iterator[None]:
-        """Note that a worker is busy with the connection."""
-        connection.sweeps = 0
-        with self._changed:
-            self._busy.add(connection)
+    def _accept(self) -> None:
+        """Take in one client; called whenever one waits."""
+        loop = asyncio.get_running_loop()
         try:
-            yield
-        finally:
-            with self._changed:
-                self._busy.remove(connection)
-                self._changed.notify_all()
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):  # the client has gone again
+            return
+        except OSError as error:  # no descriptor is left
+            self._complain(error.strerror or str(error))
+            self._give_up_one()
+            loop.remove_reader(self._listener)
+            loop.call_later(_PAUSE_SECONDS, self._listen)
+            return
+        sock.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        if len(self._conversations) >= self._places:
+            self._complain(f"all {self._places} connections are taken")
+            self._give_up_one()
+        task = loop.create_task(self._serve(sock))
+        self._conversations[task] = None
+        task.add_done_callback(self._forget)
 
-    def sweep(self) -> None:
-        """Until `drain`: every `SWEEP_SECONDS`, end the requests that have been found busy too often."""
-        while not self._draining.wait(SWEEP_SECONDS):
-            with self._changed:
-                for connection in self._busy:
-                    connection.sweeps += 1
-                    if connection.sweeps * SWEEP_SECONDS > REQUEST_SECONDS:
-                        connection.give_up()
+    def _give_up_one(self) -> None:
+        """End the oldest connection that waits for its client; if there is none, the oldest of all."""
+        oldest = next(iter(self._conversations), None)
+        waiting = (task for task, conversation in self._conversations.items() if conversation is None or conversation.waiting)
+        task = next(waiting, oldest)
+        if task is not None:
+            self._forget(task)
+            task.cancel()
 
-    def drain(self) -> None:
-        """Wait a moment for the running requests, then cut off what is left of them."""
-        self._draining.set()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._busy, timeout=_DRAIN_SECONDS)
-            for connection in self._busy:
-                connection.give_up()
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._conversations.pop(task, None)
 
-    def bind(self, family: int, type: int, proto: int = 0) -> socket.socket:  # noqa: A002 - cheroot's own name for it
-        """Bind as cheroot does, and remember why not: its own message buries the reason."""
+    async def _serve(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         try:
-            bound: socket.socket = super().bind(family, type, proto)
-        except OSError as error:
-            self.bind_error = error
-            raise
-        return bound
+            context = self._tls()
+            timeouts = {} if context is None else {"ssl_handshake_timeout": REQUEST_SECONDS, "ssl_shutdown_timeout": _STOP_SECONDS}
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=context, **timeouts)
+        except (OSError, asyncio.CancelledError):
+            sock.close()
+            return
+        transport.set_write_buffer_limits(high=0)  # what was written has left when the writer is drained
+        conversation = Conversation(reader, asyncio.StreamWriter(transport, protocol, reader, loop), self._answer)
+        if (task := asyncio.current_task()) in self._conversations:
+            self._conversations[task] = conversation
+        try:
+            await conversation.run()
+            transport.close()
+        except (OSError, asyncio.CancelledError):  # late, gone, or given up
+            transport.abort()
+        except Exception:  # noqa: BLE001 - a fault of ours costs one connection
+            _log.exception("http.connection_failed")
+            transport.abort()
 
-    def process_conn(self, conn: _Connection) -> None:
-        """Give a connection a worker, a new one only once there is something to read."""
-        if conn.waited:
-            super().process_conn(conn)
-        else:
-            conn.waited = True
-            self.put_conn(conn)
+    async def _answer(self, request: HttpRequest) -> Answer:
+        if (task := asyncio.current_task()) in self._conversations:
+            self._conversations[task] = self._conversations.pop(task)  # it has shown itself alive: others give way first
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._app, request)
+        self._bound_pending(len(answer.body))
+        return answer
 
-    def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
-        """Into our own log; a client that goes away or speaks nonsense is not worth more than debug."""
-        _log.log(level if level >= logging.ERROR else logging.DEBUG, "http.server_error", detail=msg, exc_info=traceback)
+    def _bound_pending(self, more: int) -> None:
+        sending = [(task, one.pending) for task, one in self._conversations.items() if one is not None and one.pending]
+        total = more + sum(size for _, size in sending)
+        for task, size in sending:
+            if total <= _PENDING_BYTES:
+                break
+            total -= size
+            task.cancel()
+
+    def _complain(self, detail: str) -> None:
+        """Once, and then not for a while, however many come."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._silent_until:
+            _log.warning("http.crowded", detail=detail, effect="connections that wait for their client are closed")
+        self._silent_until = now + _QUIET_SECONDS
 
 
 class Server:
     """A running HTTP server: `url` where a person finds it, `port` as bound, `close` to stop it."""
 
-    def __init__(self, server: _Server, scheme: str) -> None:
-        self._server = server
-        host, self.port = server.bind_addr[:2]
+    def __init__(self, listener: socket.socket, app: App, tls: TlsContext) -> None:
+        host, self.port = listener.getsockname()[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
-        self.url = f"{scheme}://{shown}:{self.port}"
-        self._threads = [
-            threading.Thread(target=server.serve, name="http", daemon=True),
-            threading.Thread(target=server.sweep, name="http-sweep", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self.url = f"{'http' if tls() is None else 'https'}://{shown}:{self.port}"
+        self._loop = asyncio.new_event_loop()
+        self._front = _Front(listener, app, tls)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.closing(self._loop):
+            self._loop.set_exception_handler(_note)
+            self._loop.run_until_complete(self._front.run())
 
     def close(self) -> None:
         """Stop listening and give the port back; running requests get a moment to end."""
-        self._server.drain()
-        self._server.stop()
-        for thread in self._threads:
-            thread.join()
+        with contextlib.suppress(RuntimeError):  # it is closed already
+            self._loop.call_soon_threadsafe(self._front.stop)
+        self._thread.join(_STOP_SECONDS)
 
 
-def serve(app: WSGIApplication, *, host: str, port: int, cert_file: Path | None = None, key_file: Path | None = None) -> Server:
-    """Bind and serve in the background; port 0 takes a free one. With a certificate and its key it speaks TLS only.
+def serve(app: App, *, host: str, port: int, tls: TlsContext = lambda: None) -> Server:
+    """Bind and serve in the background; port 0 takes a free one. *tls* is asked for each connection.
 
-    Raises `ConfigError` when the address cannot be bound or the certificate cannot be used.
+    Raises `ConfigError` when the address cannot be bound.
     """
-    server = _Server((host, port), app)
-    if cert_file is not None and key_file is not None:
-        try:
-            server.ssl_adapter = _TLS(cert_file, key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError([f"web.cert_file {cert_file}, web.key_file {key_file}: {_reason(error)}"]) from error
     try:
-        server.prepare()
-    except OSError as error:
-        raise ConfigError([f"web.listen_address {host}:{port}: {_reason(server.bind_error or error)}"]) from error
-    return Server(server, "http" if server.ssl_adapter is None else "https")
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except socket.gaierror as error:
+        raise ConfigError([f"web.listen_address {host}:{port}: {error.strerror}"]) from error
+    except (OSError, ValueError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise ConfigError([f"web.listen_address {host}:{port}: {reason}"]) from error
+    listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
+    return Server(listener, app, tls)
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _note(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """A client that goes away or speaks nonsense is not worth more than debug."""
+    _log.debug("http.client_error", detail=str(context.get("exception") or context.get("message")))
