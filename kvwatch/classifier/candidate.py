@@ -14,3 +14,5 @@ class Candidate:
     state: State
     cause: Cause
     evidence: tuple[str, ...]
+    sustained: bool = False
+    """The rule has had its own patience: nothing is gained by waiting for a second scrape that says so."""

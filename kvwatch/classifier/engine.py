@@ -49,7 +49,12 @@ class EngineClassifier:
         self._engine = engine
         self._policy = policy
         self._interval = interval
-        self._history = History(policy.window.slow, fine=max(policy.window.fast, 2 * interval) + interval, max_gap=max(4 * interval, 20.0))
+        self._history = History(
+            policy.window.slow,
+            fine=max(policy.window.fast, 2 * interval) + interval,
+            max_gap=max(4 * interval, policy.window.slow),
+            stall=policy.thresholds.stall,
+        )
         self._curve = ThroughputCurve()
         self._hysteresis = Hysteresis(interval)
         self._transitions = 0

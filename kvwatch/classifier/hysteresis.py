@@ -1,7 +1,7 @@
-"""A verdict changes only on sustained evidence.
+"""A verdict changes only on sustained evidence, and what is no longer found is left.
 
-What counts is for how long the rules have said the same other thing. An engine is called bound sooner than it is called
-well again, and what we cannot see is said at once.
+What counts is for how long the confirmed state (or cause) has not been found, whatever was found instead. An engine is called bound sooner
+than it is called well again; what we cannot see, and that tokens come again, is said at once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from kvwatch.classifier.candidate import Candidate
 from kvwatch.model import Cause, State
 
 ONSET_SECONDS: Final = 4.0
+"""To leave health, and to find an engine without work: two polls at the default interval."""
 RECOVERY_SECONDS: Final = 10.0
-"""To leave a bound state while there is work, or to change from one bound state or cause to another."""
+"""To leave a bound state while there is work, or to change from one cause of it to another: three polls (``kv_admission``)."""
 
 
 class Hysteresis:
@@ -26,32 +27,37 @@ class Hysteresis:
         self._onset = ONSET_SECONDS if interval < 2 * ONSET_SECONDS else 0.0
         self.confirmed: Candidate | None = None
         self.since: float = 0.0
-        self._rival: tuple[State, Cause] | None = None
-        self._rival_since: float = 0.0
+        self._state_missed_at: float | None = None
+        self._cause_missed_at: float | None = None
 
     def settle(self, finding: Candidate, at: float) -> Candidate:
-        """Take what the rules found at *at* seconds; returns what is to be said."""
-        if self.confirmed is None or finding.state is not self.confirmed.state:
-            changed = self._is_due(finding, at)
-            if changed:
-                self.since = at
-        else:
-            changed = finding.cause is self.confirmed.cause or self._is_due(finding, at)
-        if changed:
-            self.confirmed, self._rival = finding, None
-        assert self.confirmed is not None  # noqa: S101 - `_is_due` is true while nothing is confirmed
-        return self.confirmed
+        """Take what the rules found at *at* seconds; returns what is to be said.
 
-    def _is_due(self, finding: Candidate, at: float) -> bool:
+        Its evidence is always that of now: where the numbers say something else than the verdict, they are quoted as such.
+        """
         now = self.confirmed
-        if now is None or State.UNKNOWN in (now.state, finding.state) or finding.cause is Cause.STALLED:
+        if now is None or finding.state is not now.state:
+            self._state_missed_at = at if self._state_missed_at is None else self._state_missed_at
+        else:
+            self._state_missed_at = None
+        if now is None or finding.cause is not now.cause:
+            self._cause_missed_at = at if self._cause_missed_at is None else self._cause_missed_at
+        else:
+            self._cause_missed_at = None
+        if now is None or self._is_due(now, finding, at):
+            self.since = at if now is None or finding.state is not now.state else self.since
+            self.confirmed = finding
+            self._state_missed_at = self._cause_missed_at = None
+            return finding
+        return Candidate(now.state, now.cause, (f"for a moment the numbers say {finding.state}/{finding.cause}", *finding.evidence))
+
+    def _is_due(self, now: Candidate, finding: Candidate, at: float) -> bool:
+        if finding.cause is now.cause or now.state is finding.state is State.HEALTHY:
             return True
-        # A rival is a state; among the causes of one state it is the cause.
-        rival = (finding.state, finding.cause if finding.state is now.state else now.cause)
-        if rival != self._rival:
-            self._rival, self._rival_since = rival, at
-        healthy_both = now.state is finding.state is State.HEALTHY
-        if healthy_both or (now.state is State.HEALTHY and finding.cause is Cause.PREEMPTING):
-            return True  # several preemptions are sustained evidence by themselves, and may page
+        if State.UNKNOWN in (now.state, finding.state) or now.cause is Cause.STALLED:
+            return True  # a single token ends a stall
+        if finding.sustained and (now.state is State.HEALTHY or finding.cause is Cause.STALLED):
+            return True
+        missed_at = self._cause_missed_at if finding.state is now.state else self._state_missed_at
         wait = self._onset if now.state is State.HEALTHY or finding.cause is Cause.IDLE else RECOVERY_SECONDS
-        return at - self._rival_since >= wait
+        return missed_at is not None and at - missed_at >= wait

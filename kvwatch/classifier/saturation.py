@@ -22,8 +22,14 @@ _GAIN: Final = 1.10
 """…and yields less than this factor of what the smaller one did."""
 _LIKE: Final = 0.2
 """Prefill tokens are cheaper than decoded ones, so only like mixtures are compared: shares of prompt tokens this close."""
+_LIKE_CONTEXT: Final = 1.5
+"""Longer contexts are dearer, so only sequences that hold shares of the pool within this factor are compared."""
+_CRAWL: Final = 4.0
+"""A batch that yields less than one part in so many of what it did crawls (public reports: a fifth and much less)."""
 _WEIGHT: Final = 0.2
 _ENOUGH: Final = 3
+_FORGET_SECONDS: Final = 3600.0
+"""What was achieved an hour ago was another load, and perhaps another clock rate of the card."""
 
 
 @dataclass(slots=True)
@@ -33,14 +39,18 @@ class _Level:
     running: float
     tokens_per_second: float
     prefill_share: float
+    context: float
     seen: int
+    at: float
+    best: float
+    """The highest mean of tokens per second that this level had."""
 
 
 class ThroughputCurve:
-    """Tokens per second by batch size, half an octave a level."""
+    """Tokens per second by batch size and by how much of the pool a sequence holds, half an octave a level."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[tuple[int, int], _Level] = {}
 
     def note(self, before: Snapshot, after: Snapshot) -> None:
         """Learn from two snapshots in a row (no restart between them)."""
@@ -50,23 +60,55 @@ class ThroughputCurve:
         if generated + prompt <= 0:
             return
         running = (before.running + after.running) / 2
+        context = (after.kv_usage or 0.0) / after.running
         rate, share = (generated + prompt) / (after.at - before.at), prompt / (generated + prompt)
-        level = self._levels.setdefault(round(2 * math.log2(running)), _Level(running, rate, share, 0))
+        key = _half_octave(running), _half_octave(context)
+        level = self._levels.get(key)
+        if level is None or after.at - level.at > _FORGET_SECONDS:
+            level = self._levels[key] = _Level(running, rate, share, context, 0, after.at, 0.0)
         level.running += _WEIGHT * (running - level.running)
         level.tokens_per_second += _WEIGHT * (rate - level.tokens_per_second)
         level.prefill_share += _WEIGHT * (share - level.prefill_share)
-        level.seen += 1
+        level.context += _WEIGHT * (context - level.context)
+        level.seen, level.at = level.seen + 1, after.at
+        if level.seen >= _ENOUGH:
+            level.best = max(level.best, level.tokens_per_second)
 
-    def saturation(self, running: float, tokens_per_second: float, prefill_share: float) -> Saturation | None:
+    def saturation(self, running: float, tokens_per_second: float, prefill_share: float, context: float | None) -> Saturation | None:
         """The smaller batch that got as much of the same work done as *running* sequences do now, if there was one."""
         if running < _SMALLEST_BATCH:
             return None
-        for level in sorted(self._levels.values(), key=lambda known: known.running):
-            known = level.seen >= _ENOUGH and level.running >= _SMALLEST_BATCH / 2
-            alike = abs(level.prefill_share - prefill_share) <= _LIKE
-            if known and alike and running >= _GROWTH * level.running and tokens_per_second < _GAIN * level.tokens_per_second:
+        for level in self._alike(prefill_share, context):
+            smaller = level.running >= _SMALLEST_BATCH / 2 and running >= _GROWTH * level.running
+            if smaller and tokens_per_second < _GAIN * level.tokens_per_second:
                 return Saturation(level.running, level.tokens_per_second, running, tokens_per_second)
         return None
+
+    def slowdown(self, running: float, tokens_per_second: float, prefill_share: float, context: float | None) -> Saturation | None:
+        """What a batch no larger than *running* achieved once, if that is several times what is achieved now."""
+        for level in self._alike(prefill_share, context):
+            if level.running <= running * _GAIN and _CRAWL * tokens_per_second <= level.best:
+                return Saturation(level.running, level.best, running, tokens_per_second)
+        return None
+
+    def _alike(self, prefill_share: float, context: float | None) -> list[_Level]:
+        """The levels seen often enough, lately and at the same kind of work, the smallest batch first."""
+        newest = max((level.at for level in self._levels.values()), default=0.0)
+        return sorted(
+            (
+                level
+                for level in self._levels.values()
+                if level.seen >= _ENOUGH
+                and newest - level.at <= _FORGET_SECONDS
+                and abs(level.prefill_share - prefill_share) <= _LIKE
+                and (not context or not level.context or max(context, level.context) <= _LIKE_CONTEXT * min(context, level.context))
+            ),
+            key=lambda level: level.running,
+        )
+
+
+def _half_octave(value: float) -> int:
+    return round(2 * math.log2(value)) if value > 0 else 0
 
 
 def _tokens_between(before: Snapshot, after: Snapshot) -> tuple[float, float]:

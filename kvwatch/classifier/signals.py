@@ -10,7 +10,7 @@ from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve
-from kvwatch.classifier.windows import gauge, increase, queue_of, summarise
+from kvwatch.classifier.windows import gauge, increase, preemption_ratio, queue_of, summarise
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import GaugeStats, Saturation, Signals, Snapshot, Window
 
@@ -42,8 +42,9 @@ def derive(
     fast = history.within(max(policy.window.fast, 2 * interval), slack)
     slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
-    sequence_share = _sequence_share(fast)
-    tokens_per_sequence = _times(_sequence_share(slow), capacity_tokens)
+    sequence_share = _sequence_share(fast, history.held_at_rest)
+    tokens_per_sequence = _times(_sequence_share(slow, history.held_at_rest), capacity_tokens)
+    preempted = _more(slow_window.preemptions, history.preempted(policy.window.slow))
     decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     queued = gauge([s.running for s in fast if queue_of(s)])
     ceiling = known.max_num_seqs or max(history.highest_running, decoding or 0.0)
@@ -82,10 +83,20 @@ def derive(
         step_token_budget=known.max_num_batched_tokens,
         sequences_decoding=decoding,
         sequences_prefilling=_prefilling(queued, decoding),
+        sequences_recomputing=_prefilling(fast_window.running, decoding) if fast_window.prompt_tokens == 0 else None,
         sequences_held=largest(batch(window, history.highest_running, prefill=True) for window in (recent, fast)),
         tokens_per_step=tokens_per_step(fast, history.highest_running),
         prefill_token_share=_prefill_share(fast_window),
-        saturation=_saturation(fast_window, curve),
+        saturation=_saturation(fast_window, sequence_share, curve),
+        slowdown=None if _thawed(history, fast) else _slowdown(fast_window, sequence_share, curve),
+        queued_seconds=history.queued_seconds(),
+        cool_seconds=history.cool_seconds(),
+        preempted=preempted,
+        preempted_lately=_more(fast_window.preemptions, history.preempted(fast_window.seconds)),
+        preempted_share=preemption_ratio(preempted, slow_window.finished, slow_window.running),
+        held_at_rest=history.held_at_rest,
+        stall_patience=history.patience(),
+        ceiling_known=known.max_num_seqs is not None,
         seconds_without_progress=history.seconds_without_progress(),
         seconds_without_life=history.seconds_without_life(),
     )
@@ -105,21 +116,27 @@ def _rate(amount: float | None, window: Window) -> float | None:
     return None if amount is None or window.seconds <= 0 else amount / window.seconds
 
 
-def _sequence_share(snapshots: Sequence[Snapshot]) -> float | None:
-    """Mean share of the pool that one running sequence holds; blocks pinned without a running sequence do not count."""
-    shares = [s.kv_usage / s.running for s in snapshots if s.running and s.kv_usage is not None]
+def _sequence_share(snapshots: Sequence[Snapshot], held_at_rest: float | None) -> float | None:
+    """Mean share of the pool that one running sequence holds; what is held while nobody runs is not theirs."""
+    nobodys = held_at_rest or 0.0
+    shares = [max(0.0, s.kv_usage - nobodys) / s.running for s in snapshots if s.running and s.kv_usage is not None]
     return sum(shares) / len(shares) if shares else None
 
 
-def _prefilling(running_while_queued: GaugeStats | None, decoding: float | None) -> float | None:
-    """Running sequences that got no token while others waited: they were in the middle of their prefill.
+def _more(counted: float | None, seen: float) -> float | None:
+    """Preemptions: a counter may lag behind what the gauges show, and gauges see only a part."""
+    return max(counted, seen) if counted is not None else (seen or None)
+
+
+def _prefilling(running: GaugeStats | None, decoding: float | None) -> float | None:
+    """Running sequences that got no token: they were in the middle of their prefill.
 
     A difference that sampling a gauge explains is none.
     """
-    if running_while_queued is None or decoding is None:
+    if running is None or decoding is None:
         return None
-    left = running_while_queued.mean - decoding
-    return left if left > _CEILING_TOLERANCE * running_while_queued.mean else 0.0
+    left = running.mean - decoding
+    return left if left > _CEILING_TOLERANCE * running.mean else 0.0
 
 
 def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:
@@ -217,9 +234,26 @@ def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:
     return min(1.0, hits / queries) if queries and hits is not None else None
 
 
-def _saturation(window: Window, curve: ThroughputCurve) -> Saturation | None:
+def _saturation(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
     """What the curve says of the batch and the work rate of this window."""
+    work = _work(window)
+    return None if work is None else curve.saturation(*work, context)
+
+
+def _slowdown(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
+    """Whether the same batch once got several times as much done; not asked where a sample found nothing running."""
+    work = _work(window)
+    return None if work is None or window.running is None or not window.running.low else curve.slowdown(*work, context)
+
+
+def _thawed(history: History, snapshots: Sequence[Snapshot]) -> bool:
+    """Whether a stall ended within these snapshots: their rates say nothing of the engine's speed."""
+    return history.stalled_until is not None and history.stalled_until >= snapshots[0].at
+
+
+def _work(window: Window) -> tuple[float, float, float] | None:
+    """The smallest batch of the window, tokens computed per second, and the share of prompt tokens among them."""
     share, generated = _prefill_share(window), _rate(window.generation_tokens, window)
     if window.running is None or share is None or share >= 1 or generated is None:
         return None
-    return curve.saturation(window.running.mean, generated / (1 - share), share)
+    return window.running.low, generated / (1 - share), share

@@ -111,13 +111,15 @@ class Signals:
     running_while_queued: float | None = None
     """Mean of `running` over the fast window's samples with a queue: the batch since the trouble began."""
     sequence_share: float | None = None
-    """Share of the pool one running sequence holds (usage / running, mean over the fast window)."""
+    """Share of the pool one running sequence holds: (usage - held at rest) / running, mean over the fast window."""
     step_token_budget: int | None = None
     """max_num_batched_tokens as given; ``None`` where nobody said."""
     sequences_decoding: float | None = None
     """Sequences that got tokens at one time, from counters: how large the batch really was, whatever the gauges caught."""
     sequences_prefilling: float | None = None
     """Running sequences that got no token at that time."""
+    sequences_recomputing: float | None = None
+    """Running sequences that got no token in the fast window although no prompt came to its first one: they are computed again."""
     sequences_held: float | None = None
     """Sequences that held blocks at one time, in their prefill or decoding, from counters."""
     tokens_per_step: float | None = None
@@ -125,6 +127,24 @@ class Signals:
     prefill_token_share: float | None = None
     """Share of the tokens computed in the fast window that were prompt tokens."""
     saturation: Saturation | None = None
+    slowdown: Saturation | None = None
+    """The same batch with contexts as long once got several times as much work done: the engine crawls."""
+    queued_seconds: float = 0.0
+    """For how long every scrape has found a request waiting for capacity."""
+    cool_seconds: float | None = None
+    """For how long every scrape has found no request waiting, none preempted and the cache below 70 %; ``None`` while not."""
+    preempted: float | None = None
+    """Preemptions in the slow window: those counted, or those seen in the gauges where the counter lags behind or misses them."""
+    preempted_lately: float | None = None
+    """The same in the fast window."""
+    preempted_share: float | None = None
+    """Share of the requests that left the running batch in the slow window that were preempted, from `preempted`; as `Window.preemption_ratio`."""
+    held_at_rest: float | None = None
+    """Share of the pool that is held by nobody running: what was held when nothing ran or waited, and no more than is held now."""
+    stall_patience: float = 0.0
+    """Seconds without any movement that may still be one of this engine's own slow steps."""
+    ceiling_known: bool = False
+    """Whether `running_ceiling` is max_num_seqs as given."""
     seconds_without_progress: float | None = None
     """Time since any token counter moved while there was work; ``None`` without work."""
     seconds_without_life: float | None = None

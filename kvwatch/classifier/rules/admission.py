@@ -22,23 +22,29 @@ _NEVER_RESTS: Final = 0.85
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
-    """A sustained queue, and at its fullest the cache had no room for the next prompt.
+    """A sustained queue, and at its fullest the cache had no room for the next admission.
 
-    Where the next prompt is not known, a hot cache under a running count that swings says the same; a count that stands
-    still means another limit. And where a prompt is being computed in nearly every step, the next one could not be taken any
-    sooner if there were room for it.
+    Where max_num_seqs is known and reached, more blocks alone would admit nobody. A hot cache under a running count that swings says the
+    same as missing room. And where a prompt is being computed in nearly every step, the next one could not be taken any sooner.
     """
-    if not is_sustained(signals) or signals.recent.queue is None or (share_of_steps_with_prefill(signals) or 0.0) >= _NEVER_RESTS:
+    queue, full, needed = signals.recent.queue, fullness(signals), share_needed(signals)
+    if not is_sustained(signals) or queue is None or full is None or (share_of_steps_with_prefill(signals) or 0.0) >= _NEVER_RESTS:
         return None
-    waiting = f"{counted(signals.recent.queue.mean, 'request')} waiting"
-    full, needed, pool = fullness(signals), share_needed(signals), signals.capacity_tokens
-    if full is None:
-        return None
-    if next_prompt_does_not_fit(signals) and needed is not None:
+    waiting = f"{counted(queue.mean, 'request')} waiting"
+    if next_prompt_does_not_fit(signals) and needed is not None and not (signals.ceiling_known and is_pinned(signals)):
+        pool = signals.capacity_tokens
         free, missing = (f"{number((1 - full) * pool)} KV tokens", number(needed * pool)) if pool else (percent(1 - full), percent(needed))
-        reason = f"{free} free at the fullest moment < about {missing} the next prompt needs"
+        reason = f"{free} free at the fullest moment < about {missing} the next admission needs"
         return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     if is_hot(signals) and not is_pinned(signals):
-        reason = f"KV cache at {percent(full)} at its fullest while the running count swings"
+        reason = f"KV cache at {percent(full)} at its fullest, running between {number(_low(signals))} and {number(_peak(signals))}"
         return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     return None
+
+
+def _low(signals: Signals) -> float:
+    return signals.fast.running.low if signals.fast.running is not None else 0.0
+
+
+def _peak(signals: Signals) -> float:
+    return signals.fast.running.peak if signals.fast.running is not None else 0.0

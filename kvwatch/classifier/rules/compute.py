@@ -10,12 +10,19 @@ from kvwatch.text import counted, number
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
-    """A smaller batch did as much work, with or without a queue; or a queue that no other limit explains."""
+    """A smaller batch did as much work, or the same one several times as much, with or without a queue; or a queue that no other limit explains."""
     found = signals.saturation
     if found is not None:
         evidence = (
             f"{number(found.running_now)} running yield {number(found.tokens_per_second_now)} tokens/s, "
             f"{number(found.running_then)} yielded {number(found.tokens_per_second_then)}: a larger batch no longer helps"
+        )
+        return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
+    slow = signals.slowdown
+    if slow is not None:
+        evidence = (
+            f"{number(slow.running_now)} running yield {number(slow.tokens_per_second_now)} tokens/s, "
+            f"{number(slow.running_then)} with contexts as long yielded {number(slow.tokens_per_second_then)}; /metrics does not say why"
         )
         return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
     if is_sustained(signals) and signals.recent.queue is not None and signals.fast.kv_usage is not None:

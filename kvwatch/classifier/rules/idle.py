@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvwatch.classifier.candidate import Candidate
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
+from kvwatch.text import percent
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
@@ -14,4 +15,7 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """
     if not signals.idle:
         return None
-    return Candidate(State.HEALTHY, Cause.IDLE, ("no request running or waiting",))
+    evidence = ["no request running or waiting"]
+    if signals.held_at_rest:
+        evidence.append(f"{percent(signals.held_at_rest)} of the KV cache is held although nothing runs: by transfers, or leaked")
+    return Candidate(State.HEALTHY, Cause.IDLE, tuple(evidence))

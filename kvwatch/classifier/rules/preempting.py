@@ -6,44 +6,61 @@ from typing import Final
 
 from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.preemption import is_storm
-from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_pinned
-from kvwatch.classifier.rules.queue import is_sustained
+from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_over, stands_at_ceiling
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
 from kvwatch.text import counted, number, percent
 
-_FEWEST: Final = 3
-"""Single preemptions happen to a cache that is well used."""
 _WORTH_NAMING: Final = 0.02
+"""Share of the leaving requests from which on a queue behind them is theirs (3 %: ``report_wide_full``)."""
 _BY_ITSELF: Final = 0.05
+"""Share from which on preemptions are a finding even while nobody waits (one in twenty among few: ``real_few_long``)."""
+
+_RECOMPUTING: Final = 0.5
+"""Sequences without a token on average, where nothing new is in its prefill (one of eight: ``report_hidden_thrash``)."""
+_FULL: Final = 0.90
+_SEVERAL: Final = 3
+"""Preemptions in the fast window that need no second scrape to be believed."""
 
 
 def judge(signals: Signals, policy: Policy) -> Candidate | None:
-    """What pages; or several preemptions in half a minute and lately, a share of those leaving worth naming. Never with plenty of room.
+    """What pages; or a share of those leaving the batch in the slow window worth naming, while it still happens.
 
-    The counter lags (vLLM counts a preemption when its victim next emits a token) and counts preemptions for priority and
-    for cache resets too, so a cache that was never half full says these were not for want of KV.
+    The slow window, because few long sequences are preempted once in half a minute. Never with plenty of room: the counter counts
+    preemptions for priority and for cache resets too.
     """
-    window = signals.fast
-    count, ratio = window.preemptions, window.preemption_ratio
-    if count is None or has_plenty_of_room(signals):
+    count, share = signals.preempted, signals.preempted_share
+    if is_over(signals) or has_plenty_of_room(signals):
         return None
-    several = count >= _FEWEST and (ratio is None or ratio >= _smallest_ratio(signals)) and signals.recent.preemptions
-    if not several and not is_storm(signals, policy):
-        return None
-    evidence = [f"{counted(count, 'preemption')} in {number(window.seconds)} s"]
-    if ratio is not None:
-        evidence[0] += f": {percent(ratio)} of the requests that left the running batch were preempted"
-    if window.kv_usage is not None:
-        evidence.append(f"KV cache at {percent(window.kv_usage.peak)} at its fullest")
+    lasting = bool(count and signals.preempted_lately) and (share is None or share >= _smallest_share(signals))
+    if not count or not (lasting or is_storm(signals, policy)):
+        return _computed_again(signals)
+    evidence = [f"{counted(count, 'preemption')} in {number(signals.slow.seconds)} s"]
+    if share is not None:
+        evidence[0] += f": {percent(share)} of the requests that left the running batch were preempted"
+    if signals.fast.kv_usage is not None:
+        evidence.append(f"KV cache at {percent(signals.fast.kv_usage.peak)} at its fullest")
     if signals.waiting:
         evidence.append(f"{counted(signals.waiting, 'request')} waiting")
-    return Candidate(State.KV_BOUND, Cause.PREEMPTING, tuple(evidence))
+    several = (signals.preempted_lately or 0.0) >= _SEVERAL
+    return Candidate(State.KV_BOUND, Cause.PREEMPTING, tuple(evidence), sustained=several)
 
 
-def _smallest_ratio(signals: Signals) -> float:
-    """From which share of the leaving requests on preemptions are what holds the engine back.
+def _computed_again(signals: Signals) -> Candidate | None:
+    """Victims that no counter shows: in a full cache, sequences that get no token although no prompt has come to its end for long."""
+    again, usage = signals.sequences_recomputing, signals.fast.kv_usage
+    if not again or again < _RECOMPUTING or usage is None or usage.peak < _FULL:
+        return None
+    evidence = (
+        f"{number(again)} of the running sequences get no token, and no prompt has come to its first one in {number(signals.fast.seconds)} s: "
+        "they are computed again",
+        f"KV cache at {percent(usage.peak)} at its fullest",
+    )
+    return Candidate(State.KV_BOUND, Cause.PREEMPTING, evidence)
 
-    While nobody waits, or while the slots are taken anyway, a few preemptions are the price of a cache that is well used.
-    """
-    return _WORTH_NAMING if is_sustained(signals) and not is_pinned(signals) else _BY_ITSELF
+
+def _smallest_share(signals: Signals) -> float:
+    """While nobody waits, or while the slots are taken anyway, a few preemptions are the price of a cache that is well used."""
+    queue = signals.recent.queue
+    waited = queue is not None and queue.mean >= 1
+    return _WORTH_NAMING if waited and not stands_at_ceiling(signals) else _BY_ITSELF

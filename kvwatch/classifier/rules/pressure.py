@@ -15,6 +15,8 @@ _LONGER_THAN_MEAN: Final = 1.15
 """The request at the head of a blocked queue is longer than the mean one: short ones pass sooner."""
 _PROMPTS_AT_ONCE: Final = 2.5
 _HALF_FULL: Final = 0.50
+_OVER: Final = 6.0
+"""Seconds of a cool cache without a queue: two polls at the default interval; with the time to leave a state, 20 s after the end."""
 _MOSTLY_AT_CEILING: Final = 0.4
 _BATCH_AT_CEILING: Final = 0.9
 
@@ -35,20 +37,20 @@ def fullness(signals: Signals) -> float | None:
 def share_needed(signals: Signals) -> float | None:
     """Share of the pool that the request at the head of the queue is expected to need.
 
-    Where nobody says how large the pool is, running sequences tell: on average each holds its prompt and half of its output.
+    Running sequences tell: on average each holds its prompt and half of its output, shared blocks once among all of them. Where no prompt
+    was admitted lately, the head needs what one of them holds; where requests were preempted lately, a victim is at the head and needs its
+    prompt and all of its output so far. Sequences in their prefill hold less than they will: the uncached part of a prompt is the least.
     """
-    prompt, output, share = signals.next_prompt_tokens, signals.output_tokens, signals.sequence_share
-    if prompt is None:
-        return None
-    if signals.capacity_tokens:
-        return _LONGER_THAN_MEAN * prompt / signals.capacity_tokens
-    if not prompt or output is None or share is None:
-        return None
-    return _LONGER_THAN_MEAN * share * prompt / (prompt + output / 2)
+    own, prompt, output = signals.sequence_share, signals.next_prompt_tokens, signals.output_tokens
+    if own is None or not prompt or output is None:
+        return own
+    part = 1.0 if signals.preempted_lately else prompt / (prompt + output / 2)
+    uncached = prompt * (1 - (signals.prefix_hit_ratio or 0.0)) / signals.capacity_tokens if signals.capacity_tokens else 0.0
+    return _LONGER_THAN_MEAN * max(own * part, uncached)
 
 
 def next_prompt_does_not_fit(signals: Signals) -> bool:
-    """At its fullest the cache had no room for one more prompt (vLLM admits a prompt only if all of it fits)."""
+    """At its fullest the cache had no room for one more request (vLLM admits a prompt only if all of it fits)."""
     full, needed = fullness(signals), share_needed(signals)
     return full is not None and needed is not None and 1 - full < needed
 
@@ -69,13 +71,21 @@ def has_plenty_of_room(signals: Signals) -> bool:
     return full is not None and full < _HALF_FULL and full + (signals.sequence_share or 0.0) < _HOT
 
 
+def is_over(signals: Signals) -> bool:
+    """For several seconds nobody waited or was preempted, and the cache was cool: what the windows remember does not happen now."""
+    return signals.cool_seconds is not None and signals.cool_seconds >= _OVER
+
+
 def share_of_steps_with_prefill(signals: Signals) -> float | None:
     """How often a prompt was under way, 0..1: prompts are taken one after the other, so it is the sequences in their prefill.
 
-    Where many more seem to be under way, several API servers have counted each step, and the share is not known.
+    Where many more seem to be under way, several API servers have counted each step, and the share is not known. Where no prompt has come
+    to its first token, what is computed is not new.
     """
     prefilling = signals.sequences_prefilling
-    return None if prefilling is None or prefilling > _PROMPTS_AT_ONCE else min(1.0, prefilling)
+    if prefilling is None or prefilling > _PROMPTS_AT_ONCE or not signals.fast.prompt_tokens:
+        return None
+    return min(1.0, prefilling)
 
 
 def stands_at_ceiling(signals: Signals) -> bool:

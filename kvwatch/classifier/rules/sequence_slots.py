@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvwatch.classifier.candidate import Candidate
-from kvwatch.classifier.rules.pressure import is_pinned
+from kvwatch.classifier.rules.pressure import fullness, is_pinned, next_prompt_does_not_fit, share_needed
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -11,13 +11,14 @@ from kvwatch.text import counted, number, percent
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
-    """A sustained queue in front of a running count that stands still."""
+    """A sustained queue in front of a running count that stands at its ceiling."""
     if not is_sustained(signals) or not is_pinned(signals) or signals.running_ceiling is None or signals.recent.queue is None:
         return None
-    evidence = [
-        f"{counted(signals.recent.queue.mean, 'request')} waiting",
-        f"running stands still at {number(signals.running_ceiling)}, as it does under a limit on sequences (--max-num-seqs)",
-    ]
-    if signals.fast.kv_usage is not None:
-        evidence.append(f"KV cache at {percent(signals.fast.kv_usage.peak)} at its fullest, room for more")
+    ceiling = number(signals.running_ceiling)
+    stands = "max_num_seqs" if signals.ceiling_known else "the most ever seen, as under a limit on sequences (--max-num-seqs)"
+    evidence = [f"{counted(signals.recent.queue.mean, 'request')} waiting", f"running stands at {ceiling}, {stands}"]
+    full, needed = fullness(signals), share_needed(signals)
+    if full is not None and needed is not None:
+        room = f"KV cache at {percent(full)} at its fullest, one more needs about {percent(needed)}"
+        evidence.append(f"{room}: blocks are right behind the slots" if next_prompt_does_not_fit(signals) else room)
     return Candidate(State.COMPUTE_BOUND, Cause.SEQUENCE_SLOTS, tuple(evidence))

@@ -16,13 +16,23 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
     """
     lifeless, silent = signals.seconds_without_life, signals.seconds_without_progress
     work = f"{number(signals.running or 0)} running and {number(signals.waiting or 0)} waiting"
-    if lifeless is not None and lifeless >= policy.thresholds.stall and signals.clients_left:
-        stale = f"{work} since {number(lifeless)} s, but as many clients have left since: the gauges show the moment before"
+    still = lifeless is not None and lifeless >= max(signals.stall_patience, policy.thresholds.stall)
+    if still and signals.clients_left:
+        stale = f"{work} since {number(lifeless or 0)} s, but as many clients have left since: the gauges show the moment before"
         return Candidate(State.UNKNOWN, Cause.STALE, (stale,))
-    if lifeless is not None and lifeless >= policy.thresholds.stall:
-        evidence = f"{work}, and no counter or gauge has moved for {number(lifeless)} s: the engine does not step"
-    elif silent is not None and silent >= policy.thresholds.silence:
-        evidence = f"{work}, and no token has come out for {number(silent)} s although the engine still steps"
+    if silent is not None and silent >= policy.thresholds.silence:
+        moves = "no counter or gauge has moved either" if still else "although the engine still steps"
+        evidence = f"{work}, and no token has come out for {number(silent)} s: {moves}"
+    elif still:
+        evidence = f"{work}, and no counter or gauge has moved for {number(lifeless or 0)} s: the engine does not step"
     else:
         return None
-    return Candidate(State.COMPUTE_BOUND, Cause.STALLED, (evidence,))
+    if _waits_for_others(signals):
+        evidence += "; all of them wait for remote KV, LoRA or grammar: the peer that should deliver is silent"
+    return Candidate(State.COMPUTE_BOUND, Cause.STALLED, (evidence,), sustained=True)
+
+
+def _waits_for_others(signals: Signals) -> bool:
+    """Nothing runs and all that waits is deferred: there is nothing to step for, so the stillness is not this engine's own."""
+    deferred = signals.recent.deferred
+    return signals.running == 0 and deferred is not None and deferred.last > 0 and deferred.last == signals.waiting

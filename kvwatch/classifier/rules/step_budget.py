@@ -32,7 +32,7 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         return None
     if stands_at_ceiling(signals) and not _steps_are_full(signals):
         return None
-    evidence = [f"{counted(queue.mean, 'request')} waiting, the KV cache has room"]
+    evidence = [f"{counted(queue.mean, 'request')} waiting"]
     if tokens is not None:
         evidence.append(f"{number(tokens)} tokens a step, {percent(share)} of them prompt")
     if signals.prompt_tokens_per_second is not None:
