@@ -46,7 +46,7 @@ def watch(how: Watch, judge: Judge, known: KnownConfig, progress: Progress) -> R
         while True:
             last = how.clock.monotonic()
             try:
-                said = judge.scraped(parse_scrape(how.fetch(how.url), last)).assessments
+                said = judge.scraped(parse_scrape(how.fetch(how.url), last, how.clock.unix())).assessments
                 scrapes += 1
             except ScrapeError as error:
                 said = judge.failed(ScrapeFailure(last, error.reason, error.detail)).assessments

@@ -14,6 +14,7 @@ from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
 from kvwatch.classifier.preemption import is_storm
+from kvwatch.classifier.processes import Answer, Processes
 from kvwatch.classifier.rules import find
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
@@ -25,9 +26,12 @@ WARM_UP_SECONDS: Final = 8.0
 """An engine is `warming_up` for so long after its first scrape: two polls at the default interval."""
 _FORGET_SECONDS: Final = 120.0
 """An engine that left the scrape is called stale for so long, then forgotten."""
-_RESTARTED_SLACK: Final = 1.0
 _TOO_MANY_RESTARTS: Final = 3
 _FAR_MORE: Final = 2.0
+_IN_TURN: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("several processes answer in turn under one address",))
+_STRAY: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("an older process answered under this address",))
+_TURNS_POLLS: Final = 8
+"""Polls in which three turns of strict alternation are seen, with a lost one or two among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +68,22 @@ class EngineClassifier:
         self._config = EngineConfig()
         self.seen_at = 0.0
 
-    def observe(self, snapshot: Snapshot, context: EngineContext, *, restarted: bool) -> Assessment:
-        """Judge the engine after one more snapshot of it."""
+    def observe(self, snapshot: Snapshot, context: EngineContext, answer: Answer, *, in_turn: bool) -> Assessment:
+        """Judge the engine after one more snapshot of it, of the process that *answer* says; *in_turn*: several processes answer."""
         self.seen_at = snapshot.at
         self._config = snapshot.config
-        before = self._history.append(snapshot, restarted=restarted)
+        before = self._history.append(snapshot, restarted=answer is Answer.RESTARTED, another=answer is Answer.ANOTHER)
         if before is not None:
             self._curve.note(before, snapshot)
-        elif restarted or snapshot.at in self._history.restarts:
+        elif answer is not Answer.SAME or snapshot.at in self._history.restarts:
             self._curve = ThroughputCurve()
         clients_left = self._clients_left(snapshot, context.http_requests)  # looked at every time: it remembers
         if snapshot.asleep:
             return self.confirm(
                 Candidate(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at
             )
+        if in_turn or self._counters_alternate(snapshot.at):
+            return self.confirm(_IN_TURN, snapshot.at)
         if self._history.seconds_seen < WARM_UP_SECONDS:
             seen = number(self._history.seconds_seen)
             evidence = f"seen for {seen} s since kvwatch or the engine started; one scrape is no evidence"
@@ -93,9 +99,6 @@ class EngineClassifier:
             process_cpu_ratio=context.cpu,
             gpu_utilization=context.gpu,
         )
-        if self._counters_alternate(snapshot.at):
-            evidence = "counters go back every few scrapes: several processes answer in turn under one address"
-            return self.confirm(Candidate(State.UNKNOWN, Cause.AMBIGUOUS, (evidence,)), snapshot.at)
         return self.confirm(find(signals, self._policy), snapshot.at, signals)
 
     def confirm(self, finding: Candidate, at: float, signals: Signals | None = None) -> Assessment:
@@ -117,7 +120,7 @@ class EngineClassifier:
 
         Far more than that are clients that came later and were not answered either: a living engine would have moved for them.
         """
-        if not self._history.seconds_without_life() or self._http_when_alive is None:
+        if not self._history.quiet.seconds_without_life() or self._http_when_alive is None:
             self._http_when_alive = http_requests
         if http_requests is None or self._http_when_alive is None:
             return False
@@ -126,7 +129,7 @@ class EngineClassifier:
 
     def _counters_alternate(self, at: float) -> bool:
         restarts = self._history.restarts
-        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < self._policy.window.slow
+        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < _turns_window(self._policy, self._interval)
 
 
 class TargetClassifier:
@@ -137,19 +140,23 @@ class TargetClassifier:
         self._known = known
         self._interval = interval
         self._engines: dict[EngineId, EngineClassifier] = {}
-        self._process_start: float | None = None
+        self._processes = Processes(_turns_window(policy, interval))
         self._cpu: deque[tuple[float, float]] = deque()
         self._failing_since: float | None = None
 
     def observe(self, scrape: Scrape) -> tuple[Assessment, ...]:
         """Judge every engine after a successful scrape, in order of model name and engine."""
         self._failing_since = None
-        restarted = self._process_restarted(scrape)
-        if restarted:
+        answer = self._processes.look(scrape)
+        if answer is Answer.STRAY and self._engines:
+            said = _IN_TURN if self._processes.alternate(scrape.at) else _STRAY
+            return tuple(classifier.confirm(said, scrape.at) for _, classifier in sorted(self._engines.items()))
+        if answer is not Answer.SAME:
             present = {snapshot.engine for snapshot in scrape.snapshots}
             self._engines = {engine: classifier for engine, classifier in self._engines.items() if engine in present}
-        cpu = self._cpu_ratio(scrape, restarted=restarted)
-        found = [self._observe(snapshot, scrape, restarted=restarted, cpu=cpu) for snapshot in scrape.snapshots]
+        cpu = self._cpu_ratio(scrape, restarted=answer is not Answer.SAME)
+        in_turn = self._processes.alternate(scrape.at)
+        found = [self._observe(snapshot, scrape, answer, in_turn=in_turn, cpu=cpu) for snapshot in scrape.snapshots]
         found += self._missing(scrape)
         return tuple(sorted(found, key=lambda a: a.verdict.engine or EngineId("", "")))
 
@@ -163,7 +170,7 @@ class TargetClassifier:
             return tuple(classifier.confirm(finding, failure.at) for _, classifier in sorted(self._engines.items()))
         return (Assessment(Verdict(None, State.UNKNOWN, cause, finding.evidence, self._failing_since), None),)
 
-    def _observe(self, snapshot: Snapshot, scrape: Scrape, *, restarted: bool, cpu: float | None) -> Assessment:
+    def _observe(self, snapshot: Snapshot, scrape: Scrape, answer: Answer, *, in_turn: bool, cpu: float | None) -> Assessment:
         classifier = self._engines.get(snapshot.engine)
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._policy, self._interval)
@@ -174,7 +181,7 @@ class TargetClassifier:
             gpu=scrape.gpu_utilization,
             http_requests=scrape.http_requests if len(scrape.snapshots) == 1 else None,
         )
-        return classifier.observe(snapshot, context, restarted=restarted)
+        return classifier.observe(snapshot, context, answer, in_turn=in_turn)
 
     def _missing(self, scrape: Scrape) -> list[Assessment]:
         """Engines that were there and are not in this scrape; forgotten after a while."""
@@ -184,11 +191,6 @@ class TargetClassifier:
             del self._engines[engine], gone[engine]
         finding = Candidate(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
         return [classifier.confirm(finding, scrape.at) for classifier in gone.values()]
-
-    def _process_restarted(self, scrape: Scrape) -> bool:
-        before, now = self._process_start, scrape.process_start_time
-        self._process_start = now if now is not None else before
-        return before is not None and now is not None and abs(now - before) > _RESTARTED_SLACK
 
     def _cpu_ratio(self, scrape: Scrape, *, restarted: bool) -> float | None:
         """Cores the API server's process used over the fast window; ``None`` until it is covered."""
@@ -201,4 +203,9 @@ class TargetClassifier:
         while len(self._cpu) > 1 and scrape.at - self._cpu[1][0] >= window:
             self._cpu.popleft()
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
-        return (last - first) / (last_at - first_at) if last_at - first_at >= window else None
+        return (last - first) / (last_at - first_at) if last_at - first_at >= max(window, self._interval / 2) else None
+
+
+def _turns_window(policy: Policy, interval: float) -> float:
+    """Seconds over which the turns of several processes are remembered."""
+    return max(policy.window.slow, _TURNS_POLLS * interval)

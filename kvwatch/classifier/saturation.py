@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.classifier.windows import increase
-from kvwatch.model import Saturation, Snapshot
+from kvwatch.classifier.windows import increase, prefill_share, rate
+from kvwatch.model import Saturation, Snapshot, Window
 
 _SMALLEST_BATCH: Final = 16.0
 """Below this the numbers of a few requests decide, not the processor."""
@@ -116,3 +116,11 @@ def _tokens_between(before: Snapshot, after: Snapshot) -> tuple[float, float]:
     generated = increase(before.generation_tokens, after.generation_tokens) or 0.0
     computed = increase(before.computed_prompt_tokens, after.computed_prompt_tokens)
     return generated, computed if computed is not None else increase(before.prompt_tokens, after.prompt_tokens) or 0.0
+
+
+def work_of(window: Window) -> tuple[float, float, float] | None:
+    """The smallest batch of the window, tokens computed per second, and the share of prompt tokens among them."""
+    share, generated = prefill_share(window), rate(window.generation_tokens, window)
+    if window.running is None or share is None or share >= 1 or generated is None:
+        return None
+    return window.running.low, generated / (1 - share), share

@@ -9,8 +9,8 @@ from kvwatch.capacity.pool import demand, safe_sequences, seconds_to_full
 from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
-from kvwatch.classifier.saturation import ThroughputCurve
-from kvwatch.classifier.windows import gauge, increase, preemption_ratio, queue_of, summarise
+from kvwatch.classifier.saturation import ThroughputCurve, work_of
+from kvwatch.classifier.windows import computed_prompt, gauge, increase, preemption_ratio, prefill_share, queue_of, rate, summarise
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import GaugeStats, Saturation, Signals, Snapshot, Window
 
@@ -42,13 +42,13 @@ def derive(
     fast = history.within(max(policy.window.fast, 2 * interval), slack)
     slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
-    sequence_share = _sequence_share(fast, history.held_at_rest)
-    tokens_per_sequence = _times(_sequence_share(slow, history.held_at_rest), capacity_tokens)
-    preempted = _more(slow_window.preemptions, history.preempted(policy.window.slow))
+    sequence_share = _sequence_share(fast, history.traffic.held_at_rest)
+    tokens_per_sequence = _times(_sequence_share(slow, history.traffic.held_at_rest), capacity_tokens)
+    preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     queued = gauge([s.running for s in fast if queue_of(s)])
     ceiling = known.max_num_seqs or max(history.highest_running, decoding or 0.0)
-    generation_rate, prompt_rate = _rate(fast_window.generation_tokens, fast_window), _rate(fast_window.prompt_tokens, fast_window)
+    generation_rate, prompt_rate = rate(fast_window.generation_tokens, fast_window), rate(fast_window.prompt_tokens, fast_window)
     return Signals(
         at=last.at,
         recent=summarise(recent),
@@ -86,19 +86,19 @@ def derive(
         sequences_recomputing=_prefilling(fast_window.running, decoding) if fast_window.prompt_tokens == 0 else None,
         sequences_held=largest(batch(window, history.highest_running, prefill=True) for window in (recent, fast)),
         tokens_per_step=tokens_per_step(fast, history.highest_running),
-        prefill_token_share=_prefill_share(fast_window),
+        prefill_token_share=prefill_share(fast_window),
         saturation=_saturation(fast_window, sequence_share, curve),
         slowdown=None if _thawed(history, fast) else _slowdown(fast_window, sequence_share, curve),
-        queued_seconds=history.queued_seconds(),
-        cool_seconds=history.cool_seconds(),
+        queued_seconds=history.traffic.queued_seconds(),
+        cool_seconds=history.traffic.cool_seconds(),
         preempted=preempted,
-        preempted_lately=_more(fast_window.preemptions, history.preempted(fast_window.seconds)),
+        preempted_lately=_more(fast_window.preemptions, history.traffic.preempted(fast_window.seconds)),
         preempted_share=preemption_ratio(preempted, slow_window.finished, slow_window.running),
-        held_at_rest=history.held_at_rest,
-        stall_patience=history.patience(),
+        held_at_rest=history.traffic.held_at_rest,
+        stall_patience=history.quiet.patience(),
         ceiling_known=known.max_num_seqs is not None,
-        seconds_without_progress=history.seconds_without_progress(),
-        seconds_without_life=history.seconds_without_life(),
+        seconds_without_progress=history.quiet.seconds_without_progress(),
+        seconds_without_life=history.quiet.seconds_without_life(),
     )
 
 
@@ -110,10 +110,6 @@ def _is_idle(before: Snapshot, after: Snapshot) -> bool:
 
 def _times(share: float | None, tokens: int | None) -> float | None:
     return None if share is None or tokens is None else share * tokens
-
-
-def _rate(amount: float | None, window: Window) -> float | None:
-    return None if amount is None or window.seconds <= 0 else amount / window.seconds
 
 
 def _sequence_share(snapshots: Sequence[Snapshot], held_at_rest: float | None) -> float | None:
@@ -198,25 +194,12 @@ def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
     return seconds_to_full(1 - (known[-1].kv_usage or 0.0), slope) if slope > 1 / _LONGEST_FORECAST else None
 
 
-def _computed_prompt(window: Window) -> float | None:
-    """Prompt tokens really computed; before vLLM 0.16 cached ones cannot be told apart and count as computed."""
-    return window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
-
-
-def _prefill_share(window: Window) -> float | None:
-    """Share of prompt tokens among the tokens computed."""
-    prompt = _computed_prompt(window)
-    if prompt is None or window.generation_tokens is None or prompt + window.generation_tokens <= 0:
-        return None
-    return prompt / (prompt + window.generation_tokens)
-
-
 def _recompute_ratio(window: Window, sequence_share: float | None, capacity_tokens: int | None) -> float | None:
     """Estimate of the share of computed tokens that were computed before: each preemption throws away about one sequence's KV.
 
     vLLM counts no recomputed tokens. Prefix caching gives part of them back, so this is an upper estimate.
     """
-    prompt = _computed_prompt(window)
+    prompt = computed_prompt(window)
     if window.preemptions is None or window.generation_tokens is None or prompt is None:
         return None
     if window.preemptions == 0:
@@ -236,24 +219,16 @@ def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:
 
 def _saturation(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
     """What the curve says of the batch and the work rate of this window."""
-    work = _work(window)
+    work = work_of(window)
     return None if work is None else curve.saturation(*work, context)
 
 
 def _slowdown(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
     """Whether the same batch once got several times as much done; not asked where a sample found nothing running."""
-    work = _work(window)
+    work = work_of(window)
     return None if work is None or window.running is None or not window.running.low else curve.slowdown(*work, context)
 
 
 def _thawed(history: History, snapshots: Sequence[Snapshot]) -> bool:
     """Whether a stall ended within these snapshots: their rates say nothing of the engine's speed."""
-    return history.stalled_until is not None and history.stalled_until >= snapshots[0].at
-
-
-def _work(window: Window) -> tuple[float, float, float] | None:
-    """The smallest batch of the window, tokens computed per second, and the share of prompt tokens among them."""
-    share, generated = _prefill_share(window), _rate(window.generation_tokens, window)
-    if window.running is None or share is None or share >= 1 or generated is None:
-        return None
-    return window.running.low, generated / (1 - share), share
+    return history.quiet.stalled_until is not None and history.quiet.stalled_until >= snapshots[0].at

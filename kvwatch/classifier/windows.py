@@ -63,3 +63,21 @@ def preemption_ratio(preemptions: float | None, finished: float | None, running:
         return None
     denominator = max(preemptions + finished, running.mean if running else 0.0)
     return preemptions / denominator if denominator > 0 else None
+
+
+def rate(amount: float | None, window: Window) -> float | None:
+    """*amount* per second of the window."""
+    return None if amount is None or window.seconds <= 0 else amount / window.seconds
+
+
+def computed_prompt(window: Window) -> float | None:
+    """Prompt tokens really computed; before vLLM 0.16 cached ones cannot be told apart and count as computed."""
+    return window.computed_prompt_tokens if window.computed_prompt_tokens is not None else window.prompt_tokens
+
+
+def prefill_share(window: Window) -> float | None:
+    """Share of prompt tokens among the tokens computed."""
+    prompt = computed_prompt(window)
+    if prompt is None or window.generation_tokens is None or prompt + window.generation_tokens <= 0:
+        return None
+    return prompt / (prompt + window.generation_tokens)

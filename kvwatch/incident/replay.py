@@ -53,7 +53,7 @@ def _judge(entry: Entry, judge: Judge) -> Judgement:
     if entry.body is None:
         return judge.failed(_failure(entry))
     try:
-        return judge.scraped(parse_scrape(entry.body, entry.t))
+        return judge.scraped(parse_scrape(entry.body, entry.t, entry.t))
     except ScrapeError as error:
         return judge.failed(ScrapeFailure(entry.t, error.reason, error.detail))
 

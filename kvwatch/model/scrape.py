@@ -130,6 +130,8 @@ class Scrape:
 
     at: float
     snapshots: tuple[Snapshot, ...]
+    unix: float | None = None
+    """When it was asked for, in unix seconds, to tell a process that has started since from one that ran before."""
     process_start_time: float | None = None
     process_cpu_seconds: float | None = None
     http_requests: float | None = None

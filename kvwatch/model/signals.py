@@ -138,7 +138,7 @@ class Signals:
     preempted_lately: float | None = None
     """The same in the fast window."""
     preempted_share: float | None = None
-    """Share of the requests that left the running batch in the slow window that were preempted, from `preempted`; as `Window.preemption_ratio`."""
+    """Share of the requests leaving the running batch in the slow window that were preempted, by `preempted`."""
     held_at_rest: float | None = None
     """Share of the pool that is held by nobody running: what was held when nothing ran or waited, and no more than is held now."""
     stall_patience: float = 0.0

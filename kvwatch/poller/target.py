@@ -24,7 +24,7 @@ _GPU_SECONDS: Final = 1.0
 
 def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scrape:
     """Ask a target once, and the GPU exporter beside it where one is configured. Raises `ScrapeError`."""
-    scrape = parse_scrape(fetch_as(settings.poll, clock)(target.url), clock.monotonic())
+    scrape = parse_scrape(fetch_as(settings.poll, clock)(target.url), clock.monotonic(), clock.unix())
     utilization = _gpu_utilization(settings.gpu, clock, settings.poll.max_body_bytes)
     return scrape if utilization is None else replace(scrape, gpu_utilization=utilization)
 

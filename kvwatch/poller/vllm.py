@@ -47,8 +47,8 @@ class ConfigSeries(NamedTuple):
     config: EngineConfig
 
 
-def parse_scrape(body: bytes, at: float) -> Scrape:
-    """The snapshots in one exposition, ordered by engine; `at` is when it was asked for.
+def parse_scrape(body: bytes, at: float, unix: float | None = None) -> Scrape:
+    """The snapshots in one exposition, ordered by engine; `at` is when it was asked for, `unix` the same in unix seconds where known.
 
     Raises `ScrapeError` when a line we need cannot be parsed, or when no engine is in it, with the reason why (`decode`, `refusal`).
     """
@@ -73,6 +73,7 @@ def parse_scrape(body: bytes, at: float) -> Scrape:
         raise ScrapeError(*refusal(text))
     return Scrape(
         at=at,
+        unix=unix,
         snapshots=tuple(
             build_snapshot(engine, at, draft, _config_of(replica, raw_engine, configs))
             for engine, (raw_engine, replica, draft) in sorted(engines.items(), key=lambda item: item[0])

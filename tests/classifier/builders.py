@@ -50,6 +50,7 @@ def window(seconds: float = 30.0, **fields: Any) -> Window:
         "kv_usage": steady(0.0),
         "preemptions": 0.0,
         "finished": 0.0,
+        "prompt_tokens": 1000.0,
     }
     return Window(seconds=seconds, samples=7, **(quiet | fields))
 
@@ -58,7 +59,13 @@ def signals(*, every: dict[str, Any] | None = None, fast: dict[str, Any] | None 
     """Signals whose three windows say the same (`every`), but for what `fast` says otherwise."""
     common = every or {}
     found = Signals(at=100.0, recent=window(15.0, **common), fast=window(30.0, **common), slow=window(120.0, **common))
-    return replace(found, fast=replace(found.fast, **(fast or {})), **fields)
+    found = replace(found, fast=replace(found.fast, **(fast or {})))
+    preempted = {
+        "preempted": found.slow.preemptions,
+        "preempted_lately": found.fast.preemptions,
+        "preempted_share": found.slow.preemption_ratio,
+    }
+    return replace(found, **(preempted | fields))
 
 
 def queue(length: float) -> dict[str, Any]:

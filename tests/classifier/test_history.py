@@ -103,24 +103,24 @@ def test_a_missed_poll_or_two_is_no_gap():
 def test_progress_and_life_are_timed_while_there_is_work(last, without_progress, without_life):
     busy = {"running": 3.0, "kv_usage": 0.4, "generation_tokens": 5.0}
     history = fill(snapshot(0, **busy), snapshot(10, **busy), snapshot(20, **(busy | last)))
-    assert (history.seconds_without_progress(), history.seconds_without_life()) == (without_progress, without_life)
+    assert (history.quiet.seconds_without_progress(), history.quiet.seconds_without_life()) == (without_progress, without_life)
 
 
 def test_gauges_alone_prove_no_stall():
     """A few long answers keep every gauge still; without a counter nobody can tell that from a frozen engine."""
     still = {"running": 3.0, "kv_usage": 0.4} | dict.fromkeys(("generation_tokens", "prompt_tokens", "finished", "steps"))
     history = fill(snapshot(0, **still), snapshot(10, **still), snapshot(20, **still))
-    assert (history.seconds_without_progress(), history.seconds_without_life()) == (0, 0)
+    assert (history.quiet.seconds_without_progress(), history.quiet.seconds_without_life()) == (0, 0)
 
 
 def test_the_silence_of_an_idle_engine_does_not_count_when_work_comes():
     history = fill(snapshot(0), snapshot(10), snapshot(20, running=1.0), snapshot(25, running=1.0))
-    assert history.seconds_without_progress() == 5
+    assert history.quiet.seconds_without_progress() == 5
 
 
 def test_an_engine_whose_token_counters_are_absent_is_not_called_silent():
     blind = {"running": 1.0, "generation_tokens": None, "prompt_tokens": None, "finished": None}
-    assert fill(snapshot(0, **blind), snapshot(15, **blind)).seconds_without_progress() == 0
+    assert fill(snapshot(0, **blind), snapshot(15, **blind)).quiet.seconds_without_progress() == 0
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ DOWN = (State.UNKNOWN, Cause.UNREACHABLE)
 def said(findings, interval=5.0):
     """What is said when the rules find these, one a poll."""
     settled = Hysteresis(interval)
-    heard = [settled.settle(Candidate(state, cause, ()), at=interval * i) for i, (state, cause) in enumerate(findings)]
+    heard = [
+        settled.settle(Candidate(state, cause, (), sustained=cause in (Cause.PREEMPTING, Cause.STALLED)), at=interval * i)
+        for i, (state, cause) in enumerate(findings)
+    ]
     return [(finding.state, finding.cause) for finding in heard]
 
 
@@ -35,6 +38,10 @@ def said(findings, interval=5.0):
         pytest.param([ADMISSION, PREEMPTING, ADMISSION], [ADMISSION] * 3, id="a cause that comes and goes is not told"),
         pytest.param([SLOTS, STALLED], [SLOTS, STALLED], id="a stall has had its own patience"),
         pytest.param([OK, DOWN, OK, SLOTS, DOWN, SLOTS], [OK, DOWN, OK, OK, DOWN, SLOTS], id="what we cannot see is said at once"),
+        pytest.param([SLOTS, STALLED, OK, OK], [SLOTS, STALLED, OK, OK], id="a token ends a stall"),
+        pytest.param([OK, SLOTS, ADMISSION, SLOTS], [OK, OK, ADMISSION, ADMISSION], id="others that alternate are no reason to stay"),
+        pytest.param([SLOTS, OK, ADMISSION, OK, OK], [SLOTS, SLOTS, SLOTS, OK, OK], id="nor in a bound state"),
+        pytest.param([SLOTS, OK, SLOTS, OK, OK, OK], [SLOTS] * 5 + [OK], id="it counts from when the state was last found"),
         pytest.param([OK, IDLE, OK], [OK, IDLE, OK], id="causes of health change freely"),
     ],
 )
@@ -48,12 +55,18 @@ def test_polls_far_apart_are_sustained_evidence_by_themselves():
 
 def test_since_is_when_the_state_began_and_survives_a_change_of_cause():
     settled = Hysteresis(5.0)
-    for at, (state, cause) in enumerate([OK, PREEMPTING, ADMISSION, ADMISSION, ADMISSION, ADMISSION]):
+    for at, (state, cause) in enumerate([OK, PREEMPTING, PREEMPTING, ADMISSION, ADMISSION, ADMISSION, ADMISSION]):
         settled.settle(Candidate(state, cause, ()), at=5.0 * at)
-    assert (settled.since, settled.confirmed.cause) == (5.0, Cause.ADMISSION)
+    assert (settled.since, settled.confirmed.cause) == (10.0, Cause.ADMISSION)
 
 
 def test_the_evidence_is_that_of_now_while_the_verdict_stands():
     settled = Hysteresis(5.0)
     settled.settle(Candidate(*SLOTS, ("3 waiting",)), at=0)
     assert settled.settle(Candidate(*SLOTS, ("9 waiting",)), at=5).evidence == ("9 waiting",)
+
+
+def test_what_the_numbers_say_instead_is_quoted_as_such():
+    settled = Hysteresis(5.0)
+    settled.settle(Candidate(*SLOTS, ("3 waiting",)), at=0)
+    assert settled.settle(Candidate(*OK, ("0 waiting",)), at=5).evidence == ("for a moment the numbers say healthy/ok", "0 waiting")

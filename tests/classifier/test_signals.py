@@ -151,13 +151,13 @@ def test_windows_reach_at_least_over_one_poll_that_is_slower_than_they_are_long(
     assert (found.recent.samples, found.fast.samples) == (2, 3)
 
 
-def curve_of(*points, each=4):
+def curve_of(*points, each=4, at=0.0, usage=0.0):
     """A curve that has seen each (running, tokens per second) several times."""
     curve = ThroughputCurve()
     for running, rate in points:
-        before = snapshot(0, running=running, generation_tokens=0.0)
+        before = snapshot(at, running=running, generation_tokens=0.0, kv_usage=usage)
         for _ in range(each):
-            curve.note(before, replace(before, at=1.0, generation_tokens=float(rate)))
+            curve.note(before, replace(before, at=at + 1.0, generation_tokens=float(rate)))
     return curve
 
 
@@ -172,12 +172,113 @@ def curve_of(*points, each=4):
     ],
 )
 def test_saturation_is_a_larger_batch_without_more_tokens(points, running, rate, saturated):
-    assert (curve_of(*points).saturation(running, rate, 0.0) is not None) is saturated
+    assert (curve_of(*points).saturation(running, rate, 0.0, None) is not None) is saturated
 
 
 def test_a_level_seen_once_is_no_evidence():
-    assert curve_of((16, 1000), each=1).saturation(64, 1000, 0.0) is None
+    assert curve_of((16, 1000), each=1).saturation(64, 1000, 0.0, None) is None
 
 
 def test_decoding_is_not_compared_with_prefill():
-    assert curve_of((16, 1000)).saturation(64, 1000, 0.8) is None
+    assert curve_of((16, 1000)).saturation(64, 1000, 0.8, None) is None
+
+
+def test_long_contexts_are_not_compared_with_short_ones():
+    # 16 sequences held 1 % of the pool each; now 64 hold 1 %, or 2 %.
+    short = curve_of((16, 1000), usage=0.16)
+    assert short.saturation(64, 1000, 0.0, 0.01) is not None
+    assert short.saturation(64, 1000, 0.0, 0.02) is None
+
+
+def test_what_was_achieved_hours_ago_is_forgotten():
+    curve = curve_of((16, 1000))
+    now = snapshot(2 * 3600.0, running=64.0, generation_tokens=0.0)
+    for _ in range(4):
+        curve.note(now, replace(now, at=now.at + 1.0, generation_tokens=1000.0))
+    assert curve.saturation(64, 1000, 0.0, None) is None
+
+
+@pytest.mark.parametrize(
+    ("running", "rate", "crawls"),
+    [
+        pytest.param(8, 100, True, id="an eighth of what as many achieved"),
+        pytest.param(8, 200, True, id="a quarter"),
+        pytest.param(8, 201, False, id="more than a quarter"),
+        pytest.param(4, 100, False, id="fewer run than then"),
+    ],
+)
+def test_a_batch_that_yields_a_fraction_of_its_own_past_crawls(running, rate, crawls):
+    curve = curve_of((8, 800), each=4)
+    assert (curve.slowdown(running, rate, 0.0, None) is not None) is crawls
+
+
+def test_the_past_of_a_crawling_engine_is_not_overwritten_by_its_present():
+    curve = curve_of((8, 800), each=30)
+    before = snapshot(10.0, running=8.0, generation_tokens=0.0)
+    for _ in range(60):
+        curve.note(before, replace(before, at=11.0, generation_tokens=10.0))
+    assert curve.slowdown(8, 10, 0.0, None) is not None
+
+
+def test_what_is_held_at_rest_is_not_charged_to_those_that_run():
+    # 35 % are held while nothing runs; two sequences then hold 10 % more between them.
+    found = signals_of(
+        *(snapshot(t, kv_usage=0.35) for t in (0, 5, 10)), *(snapshot(t, running=2.0, kv_usage=0.45) for t in (15, 20)), capacity=100_000
+    )
+    assert (found.held_at_rest, found.sequence_share) == (0.35, pytest.approx(0.05))
+    assert found.tokens_per_sequence == pytest.approx(5_000)
+    assert found.demand_ratio == pytest.approx(0.1)
+
+
+def test_what_is_held_at_rest_is_never_more_than_what_is_held():
+    found = signals_of(*(snapshot(t, kv_usage=0.35) for t in (0, 5)), snapshot(10, running=1.0, kv_usage=0.2))
+    assert found.held_at_rest == 0.2
+
+
+@pytest.mark.parametrize(
+    ("after", "seen"),
+    [
+        pytest.param({"running": 7.0, "waiting": 1.0}, 1.0, id="one went back to the queue"),
+        pytest.param({"running": 6.0, "waiting": 1.0}, 1.0, id="another one left without finishing: aborted"),
+        pytest.param({"running": 7.0, "waiting": 1.0, "finished": 1.0}, None, id="one finished, and another came"),
+        pytest.param({"running": 7.0}, None, id="one was aborted"),
+        pytest.param({"waiting": 2.0}, None, id="two came"),
+        pytest.param({"running": 7.0, "waiting": 1.0, "preemptions": 3.0}, 3.0, id="the counter says more"),
+    ],
+)
+def test_a_request_that_goes_back_to_the_queue_of_a_full_cache_was_preempted(after, seen):
+    full = {"running": 8.0, "kv_usage": 0.95}
+    found = signals_of(snapshot(0, **full), snapshot(5, **(full | after)))
+    assert (found.preempted or None) == seen
+
+
+def test_below_a_nearly_full_cache_nobody_is_preempted_for_want_of_blocks():
+    found = signals_of(snapshot(0, running=8.0, kv_usage=0.79), snapshot(5, running=7.0, waiting=1.0, kv_usage=0.7))
+    assert not found.preempted
+
+
+def test_where_preemptions_are_not_counted_those_seen_count():
+    full = {"running": 8.0, "kv_usage": 0.95, "preemptions": None}
+    found = signals_of(snapshot(0, **full), snapshot(5, **(full | {"running": 6.0, "waiting": 2.0})))
+    assert (found.preempted, found.preempted_lately) == (2.0, 2.0)
+    assert found.preempted_share == pytest.approx(2 / 7)
+    assert signals_of(snapshot(0, **full), snapshot(5, **full)).preempted is None
+
+
+def test_the_queue_and_a_cool_cache_are_timed_from_the_first_scrape_that_found_them():
+    busy = {"running": 4.0, "kv_usage": 0.4}
+    queued = signals_of(snapshot(0, **busy), *(snapshot(t, waiting=1.0, **busy) for t in (5, 10, 15)))
+    assert (queued.queued_seconds, queued.cool_seconds) == (10, None)
+    cool = signals_of(snapshot(0, waiting=1.0, **busy), *(snapshot(t, **busy) for t in (5, 10, 15)))
+    assert (cool.queued_seconds, cool.cool_seconds) == (0, 10)
+    assert signals_of(snapshot(0, **busy), snapshot(5, **(busy | {"kv_usage": 0.7}))).cool_seconds is None
+    assert signals_of(snapshot(0, **busy), snapshot(5, preemptions=1.0, **busy)).cool_seconds is None
+
+
+def test_sequences_without_a_token_where_no_prompt_ends_are_computed_again():
+    # 8 run, 7 tokens a step.
+    step = {"steps": 0.0, "inter_token_latency": histogram(0, 0, 0), "running": 8.0, "kv_usage": 0.95}
+    thrash = signals_of(snapshot(0, **step), snapshot(5, **(step | {"steps": 10.0, "inter_token_latency": histogram(0, 0, 70)})))
+    assert thrash.sequences_recomputing == pytest.approx(1.0)
+    fresh = step | {"steps": 10.0, "inter_token_latency": histogram(0, 0, 70), "prompt_tokens": 500.0}
+    assert signals_of(snapshot(0, **step), snapshot(5, **fresh)).sequences_recomputing is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import queue, signals, steady
 
@@ -45,6 +47,7 @@ def cause_of(rule, found):
     ("found", "expected"),
     [
         pytest.param({"seconds_without_life": 10.0, "running": 3.0}, Cause.STALLED, id="nothing has moved for long enough"),
+        pytest.param({"seconds_without_life": 14.0, "stall_patience": 15.0}, None, id="its own steps last as long"),
         pytest.param({"seconds_without_life": 9.0, "seconds_without_progress": 9.0}, None, id="not for long enough"),
         pytest.param({"seconds_without_life": 0.0, "seconds_without_progress": 45.0}, None, id="a long prefill: it steps, no token yet"),
         pytest.param({"seconds_without_life": 0.0, "seconds_without_progress": 60.0}, Cause.STALLED, id="it steps for a minute in vain"),
@@ -69,7 +72,8 @@ def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
     ("windows", "fields", "expected"),
     [
         pytest.param({"preemptions": 12.0, "preemption_ratio": 0.3} | usage(0.99), {}, Cause.PREEMPTING, id="a storm"),
-        pytest.param({"preemptions": 2.0, "preemption_ratio": 0.3} | usage(0.99), {}, None, id="two preemptions are no storm"),
+        pytest.param({"preemptions": 1.0, "preemption_ratio": 0.25} | usage(0.99), {}, Cause.PREEMPTING, id="one of four long sequences"),
+        pytest.param({"preemptions": 0.0, "preemption_ratio": 0.0} | usage(0.99), {}, None, id="none"),
         pytest.param({"preemptions": 3.0, "preemption_ratio": 0.005} | usage(0.99), {}, None, id="three among six hundred"),
         pytest.param(
             {"preemptions": 9.0, "preemption_ratio": None} | usage(0.99), {}, Cause.PREEMPTING, id="finished requests not reported"
@@ -93,9 +97,28 @@ def test_preempting(windows, fields, expected):
     assert cause_of(preempting, signals(every=windows, **fields)) == expected
 
 
-def test_evictions_of_half_a_minute_ago_are_over_when_none_came_lately():
-    over = signals(every=usage(0.99) | {"preemptions": 0.0}, fast={"preemptions": 12.0, "preemption_ratio": 0.3})
+def test_preemptions_of_two_minutes_ago_are_over_when_none_came_in_the_last_half_minute():
+    over = signals(every=usage(0.99) | MANY, fast={"preemptions": 0.0, "preemption_ratio": 0.0})
     assert cause_of(preempting, over) is None
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(None, Cause.PREEMPTING), (5.0, Cause.PREEMPTING), (6.0, None)])
+def test_a_cool_cache_without_a_queue_ends_even_a_storm(seconds, expected):
+    storm = signals(every=usage(0.99) | {"preemptions": 50.0, "preemption_ratio": 0.4}, cool_seconds=seconds)
+    assert cause_of(preempting, storm) == expected
+
+
+@pytest.mark.parametrize(
+    ("windows", "again", "expected"),
+    [
+        pytest.param(usage(0.95), 1.0, Cause.PREEMPTING, id="one of them gets no token, and no prompt ends"),
+        pytest.param(usage(0.95), 0.4, None, id="less than one half of the time"),
+        pytest.param(usage(0.85), 1.0, None, id="there is room"),
+        pytest.param(usage(0.95), None, None, id="prompts end, or nothing is known"),
+    ],
+)
+def test_victims_that_no_counter_shows(windows, again, expected):
+    assert cause_of(preempting, signals(every=windows | {"preemptions": 0.0}, sequences_recomputing=again)) == expected
 
 
 @pytest.mark.parametrize(
@@ -302,7 +325,7 @@ def test_every_cause_belongs_to_exactly_one_state():
 
 def test_evidence_is_words_with_numbers():
     found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
-    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < about 1 725 the next prompt needs")
+    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < about 1 725 the next admission needs")
 
 
 def test_a_queue_that_nobody_can_explain_is_not_health():
@@ -331,3 +354,57 @@ def test_no_eviction_is_claimed_only_where_evictions_are_counted():
 )
 def test_counts_are_said_as_people_say_them(value, said):
     assert counted(value, "preemption") == said
+
+
+def test_a_stall_of_deferred_requests_alone_names_the_peer():
+    every = {"deferred": steady(2.0), "waiting": steady(2.0)}
+    silent = signals(every=every, running=0.0, waiting=2.0, seconds_without_life=20.0)
+    (evidence,) = stalled.judge(silent, POLICY).evidence
+    assert evidence.endswith("all of them wait for remote KV, LoRA or grammar: the peer that should deliver is silent")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"sequence_share": 0.12}, Cause.ADMISSION, id="a flat batch with less than one sequence free"),
+        pytest.param({"sequence_share": 0.12, "ceiling_known": True}, Cause.SEQUENCE_SLOTS, id="the slots are known and taken"),
+        pytest.param({"sequence_share": 0.02}, Cause.SEQUENCE_SLOTS, id="room for two more"),
+        pytest.param({"sequence_share": None}, Cause.SEQUENCE_SLOTS, id="sizes unknown: the count stands still"),
+    ],
+)
+def test_what_would_let_more_run(fields, expected):
+    """8 run, 4 wait, and the cache was 95 % full: 5 % are left for what the next one needs."""
+    full = signals(every=queue(4.0) | usage(0.95), running_ceiling=8.0, at_ceiling_share=0.7, **fields)
+    assert find(full, POLICY).cause is expected
+
+
+def test_both_limits_at_once_are_said():
+    found = signals(every=queue(4.0) | usage(0.95), running_ceiling=8.0, at_ceiling_share=1.0, sequence_share=0.12, ceiling_known=True)
+    assert sequence_slots.judge(found, POLICY).evidence[-1].endswith("blocks are right behind the slots")
+
+
+def test_a_shared_prefix_is_needed_once():
+    """8 300 prompt tokens of which 8 000 are cached; 32 sequences hold 78 % of 30 000 tokens."""
+    shared = {"next_prompt_tokens": 8300.0, "prefix_hit_ratio": 0.96, "output_tokens": 180.0, "sequence_share": 0.024}
+    found = signals(every=queue(28.0) | usage(0.82), capacity_tokens=30_000, running_ceiling=32.0, at_ceiling_share=0.9, **shared)
+    assert find(found, POLICY).cause is Cause.SEQUENCE_SLOTS
+
+
+def test_an_idle_engine_says_what_is_held_by_nobody():
+    assert (
+        idle.judge(signals(idle=True, held_at_rest=0.35), POLICY)
+        .evidence[-1]
+        .startswith("35 % of the KV cache is held although nothing runs")
+    )
+    assert len(idle.judge(signals(idle=True, held_at_rest=0.0), POLICY).evidence) == 1
+
+
+def test_a_crawling_engine_is_not_held_back_by_nothing():
+    slow = signals(slowdown=Saturation(running_then=8.0, tokens_per_second_then=240.0, running_now=8.0, tokens_per_second_now=3.2))
+    assert find(slow, POLICY).cause is Cause.COMPUTE
+
+
+def test_a_queue_that_no_scrape_found_empty_for_two_polls_is_one():
+    fresh = signals(every={"queue": GaugeStats(0.7, 0.0, 1.0, 1.0), "queued_share": 0.5, "kv_usage": None}, queued_seconds=5.0)
+    assert find(fresh, POLICY).state is State.UNKNOWN
+    assert find(replace(fresh, queued_seconds=3.0), POLICY).state is State.HEALTHY

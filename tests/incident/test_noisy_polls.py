@@ -105,16 +105,16 @@ def test_bad_polls_are_judged_as_well_as_good_ones(noise):
 
 
 def test_a_body_that_is_replayed_is_no_stall_before_its_time():
-    """One busy body again and again: for ten seconds it may be a slow step, then nothing moves."""
+    """One busy body again and again: for fifteen seconds it may be the step of the prompt just taken, then nothing moves."""
     busy = next(
         entry
         for entry in recording("healthy_busy")
         if entry.body is not None and b'num_requests_running{engine="0",model_name="demo-8b"} 7.0' in entry.body
     )
     before = [entry for entry in recording("healthy_busy") if entry.t < busy.t]
-    again = [replace(busy, t=busy.t + seconds) for seconds in range(1, 16)]
-    rows = list(replay([*before, busy, *again], "vllm", judge_for(Settings(), interval=1.0)))[-15:]
+    again = [replace(busy, t=busy.t + seconds) for seconds in range(1, 21)]
+    rows = list(replay([*before, busy, *again], "vllm", judge_for(Settings(), interval=1.0)))[-20:]
     stalled = [row.t - busy.t for row in rows if row.assessment.verdict.cause == "stalled"]
-    assert stalled == [10, 11, 12, 13, 14, 15]
+    assert stalled == [15, 16, 17, 18, 19, 20]
     assert sum(a.assessment.verdict.state is not b.assessment.verdict.state for a, b in pairwise(rows)) == 1
     assert rows[-1].assessment.verdict.state is State.COMPUTE_BOUND

@@ -10,7 +10,7 @@ from kvwatch.text import counted, number
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
-    """A smaller batch did as much work, or the same one several times as much, with or without a queue; or a queue that no other limit explains."""
+    """A smaller batch did as much work, or the same one several times as much; or a queue that no other limit explains."""
     found = signals.saturation
     if found is not None:
         evidence = (

@@ -52,8 +52,7 @@ def _computed_again(signals: Signals) -> Candidate | None:
     if not again or again < _RECOMPUTING or usage is None or usage.peak < _FULL:
         return None
     evidence = (
-        f"{number(again)} of the running sequences get no token, and no prompt has come to its first one in {number(signals.fast.seconds)} s: "
-        "they are computed again",
+        f"{number(again)} of the running sequences get no token and no prompt ended in {number(signals.fast.seconds)} s: computed again",
         f"KV cache at {percent(usage.peak)} at its fullest",
     )
     return Candidate(State.KV_BOUND, Cause.PREEMPTING, evidence)

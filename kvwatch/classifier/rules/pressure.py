@@ -42,10 +42,11 @@ def share_needed(signals: Signals) -> float | None:
     prompt and all of its output so far. Sequences in their prefill hold less than they will: the uncached part of a prompt is the least.
     """
     own, prompt, output = signals.sequence_share, signals.next_prompt_tokens, signals.output_tokens
-    if own is None or not prompt or output is None:
-        return own
-    part = 1.0 if signals.preempted_lately else prompt / (prompt + output / 2)
-    uncached = prompt * (1 - (signals.prefix_hit_ratio or 0.0)) / signals.capacity_tokens if signals.capacity_tokens else 0.0
+    pool = signals.capacity_tokens
+    uncached = prompt * (1 - (signals.prefix_hit_ratio or 0.0)) / pool if prompt and pool else 0.0
+    if own is None:
+        return _LONGER_THAN_MEAN * uncached or None
+    part = prompt / (prompt + output / 2) if prompt and output is not None and not signals.preempted_lately else 1.0
     return _LONGER_THAN_MEAN * max(own * part, uncached)
 
 

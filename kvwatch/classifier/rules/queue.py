@@ -14,7 +14,7 @@ _UNBROKEN: Final = 4.0
 
 
 def is_sustained(signals: Signals) -> bool:
-    """A queue, not a burst: hardly any sample is without and at least one request waits on average, or none was without for several seconds."""
+    """A queue, not a burst: one request waits on average and hardly any sample is without, or none was without for several seconds."""
     queue, share = signals.recent.queue, signals.recent.queued_share
     if queue is None or share is None:
         return False

@@ -1,0 +1,69 @@
+"""Which process answers: the one of before, one that has started since, or another one behind the same address."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from kvwatch.model import Scrape
+
+_SLACK: Final = 1.0
+"""Seconds by which a start time may tremble."""
+_TURNS: Final = 3
+"""Times a known process answered again after another one: strict alternation has shown itself by the fifth poll."""
+_STAYS: Final = 3
+"""Answers in a row after which an older process is the one to watch: a rollback, or a standby that took over."""
+
+
+class Answer(Enum):
+    """Whose answer a scrape is."""
+
+    SAME = "the process of before"
+    RESTARTED = "a process that has started since the last poll: its counters began at zero"
+    ANOTHER = "another process, which ran before: its counters say nothing of the time between"
+    STRAY = "an older process that answered once: not to be mixed in"
+
+
+class Processes:
+    """The processes seen behind one address. *window* is for how long (seconds) their turns are remembered."""
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._watched: float | None = None
+        self._last: float | None = None
+        self._last_unix: float | None = None
+        self._known: deque[float] = deque(maxlen=16)
+        self._turns: deque[float] = deque(maxlen=_TURNS)
+        self._strays = 0
+
+    def look(self, scrape: Scrape) -> Answer:
+        """Say whose answer *scrape* is; a page that does not name its process's start is taken for the same one's."""
+        start, unix, self._last_unix = scrape.process_start_time, self._last_unix, scrape.unix
+        if start is None:
+            return Answer.SAME
+        known = any(_same(start, one) for one in self._known)
+        if self._last is not None and not _same(start, self._last) and known:
+            self._turns.append(scrape.at)
+        if not known:
+            self._known.append(start)
+        self._last = start
+        if self._watched is None or _same(start, self._watched):
+            self._watched, self._strays = start, 0
+            return Answer.SAME
+        if start > self._watched:
+            self._watched, self._strays = start, 0
+            return Answer.RESTARTED if unix is None or start >= unix - _SLACK else Answer.ANOTHER
+        self._strays += 1
+        if self._strays < _STAYS:
+            return Answer.STRAY
+        self._watched, self._strays = start, 0
+        return Answer.ANOTHER
+
+    def alternate(self, at: float) -> bool:
+        """Whether several processes answer in turn."""
+        return len(self._turns) == _TURNS and at - self._turns[0] <= self._window
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= _SLACK

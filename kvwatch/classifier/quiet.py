@@ -1,0 +1,99 @@
+"""How long an engine with work has been silent, and how long its own steps may take.
+
+Any number that moves is life; a token, or a request that ends, is progress.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kvwatch.model import CounterTrait, Snapshot, counters_with
+
+TOKEN_COUNTERS: Final = counters_with(CounterTrait.TOKEN)
+"""What moves when a token comes out or a request ends."""
+_MOVING: Final = counters_with(CounterTrait.MOVES)
+_VITAL_SIGNS: Final = (*_MOVING, "preemptions", "running", "waiting", "kv_usage")
+_REMEMBERED_SECONDS: Final = 1800.0
+"""How long the longest quiet spell of an engine's own is remembered."""
+_PATIENCE: Final = 1.5
+"""A spell half as long again as the longest that ended by itself is no slow step (prefill steps of 5 to 12 s: ``real_few_long``)."""
+
+
+class Quiet:
+    """The silence of one engine; *stall* is the least patience with it, in seconds."""
+
+    def __init__(self, stall: float) -> None:
+        self._stall = stall
+        self._last: Snapshot | None = None
+        self._token_at = 0.0
+        self._life_at = 0.0
+        self._prompt_under_way = False
+        self._longest = 0.0
+        self._longest_at = 0.0
+        self.stalled_until: float | None = None
+        """`at` of the scrape at which something moved again after the last stall."""
+
+    def note(self, snapshot: Snapshot) -> None:
+        """Take in the newest snapshot of the same story."""
+        before, self._last = self._last, snapshot
+        began = before is None or not has_work(before)
+        if began or before is None or blind(snapshot, TOKEN_COUNTERS) or differ(before, snapshot, TOKEN_COUNTERS):
+            self._token_at = snapshot.at
+        # Gauges may stand still in a living engine, so without a counter nothing is known.
+        if before is not None and not began and not blind(snapshot, _MOVING) and not moved(before, snapshot):
+            return
+        if before is not None and not began:
+            self._note_spell(before.at - self._life_at, snapshot.at)
+        self._life_at = snapshot.at
+        grown = before is None or (snapshot.running or 0.0) > (before.running or 0.0)
+        self._prompt_under_way = grown or bool(snapshot.waiting)
+
+    def end(self, *, restarted: bool) -> None:
+        """The story ends; what was learnt of the steps goes with the process."""
+        self._last = None
+        if restarted:
+            self._longest, self.stalled_until = 0.0, None
+
+    def seconds_without_progress(self) -> float | None:
+        """Seconds since a token came out while there was work to do; ``None`` when there is none."""
+        return self._last.at - self._token_at if self._last is not None and has_work(self._last) else None
+
+    def seconds_without_life(self) -> float | None:
+        """Seconds since any number moved at all while there was work to do; ``None`` when there is none."""
+        return self._last.at - self._life_at if self._last is not None and has_work(self._last) else None
+
+    def patience(self) -> float:
+        """Seconds without movement after which this engine is no longer in a slow step: the policy's, or what its own spells teach.
+
+        While requests wait or the batch has just grown, a prompt may be under way, and its step is longer than the others.
+        """
+        return max(self._stall * (_PATIENCE if self._prompt_under_way else 1.0), _PATIENCE * self._longest)
+
+    def _note_spell(self, seconds: float, at: float) -> None:
+        """Something moved again: the quiet before it was one of this engine's own steps, unless it was too long to be one."""
+        if at - self._longest_at > _REMEMBERED_SECONDS:
+            self._longest = 0.0
+        if seconds > _PATIENCE * self.patience():
+            self.stalled_until = at
+        elif seconds > self._longest:
+            self._longest, self._longest_at = seconds, at
+
+
+def has_work(snapshot: Snapshot) -> bool:
+    """Whether a request runs or waits."""
+    return bool(snapshot.running or snapshot.waiting)
+
+
+def moved(before: Snapshot, after: Snapshot) -> bool:
+    """Whether any number of a living engine differs."""
+    return differ(before, after, _VITAL_SIGNS)
+
+
+def differ(before: Snapshot, after: Snapshot, names: tuple[str, ...]) -> bool:
+    """Whether any of these fields differs."""
+    return any(getattr(before, name) != getattr(after, name) for name in names)
+
+
+def blind(snapshot: Snapshot, names: tuple[str, ...]) -> bool:
+    """Whether none of these fields is reported."""
+    return all(getattr(snapshot, name) is None for name in names)
