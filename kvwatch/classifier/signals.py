@@ -20,6 +20,8 @@ _LONGEST_FORECAST: Final = 3600.0
 """Seconds; a cache that fills more slowly does not fill."""
 _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
+_LARGE: Final = 0.75
+"""Part of the largest batch of a window from which on a batch is a large one (two of eight share a prefix: ``shared_prefix_v032``)."""
 _FILL_SECONDS: Final = 10.0
 """A fill rate over less than this is noise."""
 
@@ -113,9 +115,14 @@ def _times(share: float | None, tokens: int | None) -> float | None:
 
 
 def _sequence_share(snapshots: Sequence[Snapshot], held_at_rest: float | None) -> float | None:
-    """Mean share of the pool that one running sequence holds; what is held while nobody runs is not theirs."""
+    """Share of the pool that one running sequence holds, in the largest batches: of a shared prefix few sequences seem to hold much each.
+
+    What is held while nobody runs is not theirs.
+    """
     nobodys = held_at_rest or 0.0
-    shares = [max(0.0, s.kv_usage - nobodys) / s.running for s in snapshots if s.running and s.kv_usage is not None]
+    known = [(max(0.0, s.kv_usage - nobodys), s.running) for s in snapshots if s.running and s.kv_usage is not None]
+    most = max((running for _, running in known), default=0.0)
+    shares = [held / running for held, running in known if running >= _LARGE * most]
     return sum(shares) / len(shares) if shares else None
 
 

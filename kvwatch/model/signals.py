@@ -111,7 +111,7 @@ class Signals:
     running_while_queued: float | None = None
     """Mean of `running` over the fast window's samples with a queue: the batch since the trouble began."""
     sequence_share: float | None = None
-    """Share of the pool one running sequence holds: (usage - held at rest) / running, mean over the fast window."""
+    """Share of the pool one running sequence holds: (usage - held at rest) / running, in the largest batches of the fast window."""
     step_token_budget: int | None = None
     """max_num_batched_tokens as given; ``None`` where nobody said."""
     sequences_decoding: float | None = None
