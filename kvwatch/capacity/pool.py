@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from kvwatch.config.policy import KnownConfig
-from kvwatch.model import EngineConfig, EngineId, Scrape
+from kvwatch.model import EngineConfig, EngineId, Scrape, Snapshot
 
 HEADROOM: Final = 0.20
 """Share of the pool left free when a number of sequences is called safe."""
@@ -40,6 +40,29 @@ def pool_tokens(config: EngineConfig, engines: int, known: KnownConfig) -> int |
 def ranks_beside(engine: EngineId, scrape: Scrape) -> int:
     """How many data-parallel ranks, *engine* among them, its server shows: a page may hold servers of other models or other replicas."""
     return sum((one.engine.model_name, _replica(one.engine)) == (engine.model_name, _replica(engine)) for one in scrape.snapshots)
+
+
+class RanksSeen:
+    """How many data-parallel ranks each server has shown at once: one that is gone still has its share of the sum that vLLM repeats.
+
+    A server is forgotten with its last rank, and counted anew when its number of blocks changes.
+    """
+
+    def __init__(self) -> None:
+        self._most: dict[tuple[str, str, int | None], int] = {}
+
+    def look(self, scrape: Scrape) -> None:
+        """Take in one more scrape."""
+        counts = {_server(one): ranks_beside(one.engine, scrape) for one in scrape.snapshots}
+        self._most = {server: max(count, self._most.get(server, 0)) for server, count in counts.items()}
+
+    def beside(self, snapshot: Snapshot) -> int:
+        """The ranks of the server that *snapshot* of the last scrape belongs to, itself among them."""
+        return self._most[_server(snapshot)]
+
+
+def _server(snapshot: Snapshot) -> tuple[str, str, int | None]:
+    return snapshot.engine.model_name, _replica(snapshot.engine), snapshot.config.num_gpu_blocks
 
 
 def _replica(engine: EngineId) -> str:

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.capacity.pool import pool_tokens, ranks_beside
+from kvwatch.capacity.pool import RanksSeen, pool_tokens
 from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
@@ -24,14 +24,17 @@ from kvwatch.text import number
 
 WARM_UP_SECONDS: Final = 8.0
 """An engine is `warming_up` for so long after its first scrape: two polls at the default interval."""
-_FORGET_SECONDS: Final = 120.0
-"""An engine that left the scrape is called stale for so long, then forgotten."""
 _TOO_MANY_RESTARTS: Final = 3
 _FAR_MORE: Final = 2.0
 _IN_TURN: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("several processes answer in turn under one address",))
 _STRAY: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("an older process answered under this address",))
 _TURNS_POLLS: Final = 8
 """Polls in which three turns of strict alternation are seen, with a lost one or two among them."""
+_SILENT_FIRST: Final = 0.3
+"""Share of the patience with a silent engine after which clients that still wait are no part of a mass abort, which takes less than a poll.
+
+Lower: a step that takes seconds counts as silence; higher: clients that give up after 10 s, as in the recording of a real freeze, hide it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class EngineClassifier:
         self._state_seconds = dict.fromkeys(State, 0.0)
         self._confirmed_at: float | None = None
         self._http_when_alive: float | None = None
+        self._hung = False
+        """Silent for a while with clients still waiting: those that leave later leave because of it."""
         self._config = EngineConfig()
         self.seen_at = 0.0
 
@@ -120,12 +125,15 @@ class EngineClassifier:
 
         Far more than that are clients that came later and were not answered either: a living engine would have moved for them.
         """
-        if not self._history.quiet.seconds_without_life() or self._http_when_alive is None:
-            self._http_when_alive = http_requests
+        lifeless = self._history.quiet.seconds_without_life()
+        if not lifeless or self._http_when_alive is None:
+            self._http_when_alive, self._hung = http_requests, False
         if http_requests is None or self._http_when_alive is None:
             return False
         left, there = http_requests - self._http_when_alive, (snapshot.running or 0.0) + (snapshot.waiting or 0.0)
-        return 0 < there <= left < _FAR_MORE * there
+        if lifeless is not None and lifeless >= _SILENT_FIRST * self._policy.thresholds.stall and left < there:
+            self._hung = True
+        return 0 < there <= left < _FAR_MORE * there and not self._hung
 
     def _counters_alternate(self, at: float) -> bool:
         restarts = self._history.restarts
@@ -143,6 +151,7 @@ class TargetClassifier:
         self._processes = Processes(_turns_window(policy, interval))
         self._cpu: deque[tuple[float, float]] = deque()
         self._failing_since: float | None = None
+        self._ranks = RanksSeen()
 
     def observe(self, scrape: Scrape) -> tuple[Assessment, ...]:
         """Judge every engine after a successful scrape, in order of model name and engine."""
@@ -154,6 +163,8 @@ class TargetClassifier:
         if answer is not Answer.SAME:
             present = {snapshot.engine for snapshot in scrape.snapshots}
             self._engines = {engine: classifier for engine, classifier in self._engines.items() if engine in present}
+            self._ranks = RanksSeen()
+        self._ranks.look(scrape)
         cpu = self._cpu_ratio(scrape, restarted=answer is not Answer.SAME)
         in_turn = self._processes.alternate(scrape.at)
         found = [self._observe(snapshot, scrape, answer, in_turn=in_turn, cpu=cpu) for snapshot in scrape.snapshots]
@@ -175,7 +186,7 @@ class TargetClassifier:
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._policy, self._interval)
         context = EngineContext(
-            capacity_tokens=pool_tokens(snapshot.config, ranks_beside(snapshot.engine, scrape), self._known),
+            capacity_tokens=pool_tokens(snapshot.config, self._ranks.beside(snapshot), self._known),
             known=self._known,
             cpu=cpu,
             gpu=scrape.gpu_utilization,
@@ -187,7 +198,7 @@ class TargetClassifier:
         """Engines that were there and are not in this scrape; forgotten after a while."""
         present = {snapshot.engine for snapshot in scrape.snapshots}
         gone = {engine: classifier for engine, classifier in self._engines.items() if engine not in present}
-        for engine in [engine for engine, classifier in gone.items() if scrape.at - classifier.seen_at > _FORGET_SECONDS]:
+        for engine in [engine for engine, classifier in gone.items() if scrape.at - classifier.seen_at > self._policy.thresholds.forget]:
             del self._engines[engine], gone[engine]
         finding = Candidate(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
         return [classifier.confirm(finding, scrape.at) for classifier in gone.values()]

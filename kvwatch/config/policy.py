@@ -61,6 +61,8 @@ class Thresholds(Section):
     """Time without a token, while there is work, after which an engine is called stalled if nothing else of it moves either."""
     silence: PositiveDuration = 60.0
     """Time without a token, while there is work, after which an engine is called stalled whatever else moves."""
+    forget: PositiveDuration = 900.0
+    """How long an engine that is gone while its siblings answer is still named, and alerted; then it is forgotten."""
 
 
 class Objectives(Section):

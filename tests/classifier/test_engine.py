@@ -93,9 +93,11 @@ def test_an_engine_that_leaves_is_stale_then_forgotten_and_starts_anew_when_it_c
     other = EngineId("demo-8b", "1")
     feed(judge, *(scrape(working(t), replace(working(t), engine=other)) for t in (0, 5, 10)))
     assert verdicts(judge.observe(scrape(working(15)))) == [("0", State.HEALTHY, Cause.OK), ("1", State.UNKNOWN, Cause.STALE)]
-    said = feed(judge, *(scrape(working(t)) for t in range(20, 140, 5)))
+    said = feed(judge, *(scrape(working(t)) for t in range(20, 915, 5)))
+    assert [engine for engine, _, _ in verdicts(said)] == ["0", "1"]
+    said = feed(judge, scrape(working(915)))
     assert [engine for engine, _, _ in verdicts(said)] == ["0"]
-    back = judge.observe(scrape(working(140), replace(working(140), engine=other)))
+    back = judge.observe(scrape(working(920), replace(working(920), engine=other)))
     assert verdicts(back)[1] == ("1", State.UNKNOWN, Cause.WARMING_UP)
 
 
@@ -137,6 +139,16 @@ def test_gauges_that_froze_when_all_clients_left_are_stale_and_not_a_stall():
     feed(judge, *(scrape(snapshot(t, **(frozen | {"generation_tokens": 50.0 * t})), http_requests=100.0) for t in (0, 5, 10)))
     said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=124.0) for t in (15, 20, 25)))
     assert verdicts(said) == [("0", State.UNKNOWN, Cause.STALE)]
+
+
+@pytest.mark.parametrize("left_at", [15, 20, 60])
+def test_clients_that_give_up_on_an_engine_that_was_silent_before_do_not_explain_its_silence(left_at):
+    judge = classifier()
+    frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
+    feed(judge, *(scrape(snapshot(t, **(frozen | {"generation_tokens": 50.0 * t})), http_requests=100.0) for t in (0, 5, 10)))
+    for t in range(15, 300, 5):
+        said = judge.observe(scrape(snapshot(t, **frozen), http_requests=116.0 if t > left_at else 100.0))
+        assert t < 25 or verdicts(said) == [("0", State.COMPUTE_BOUND, Cause.STALLED)]
 
 
 def test_clients_that_came_later_and_left_too_are_evidence_of_a_stall():
@@ -186,3 +198,22 @@ def test_blocks_are_shared_only_by_the_ranks_of_one_server(engines, tokens):
     config = EngineConfig(num_gpu_blocks=160, block_size=32)
     pages = (scrape(*(replace(working(t), engine=EngineId(*engine), config=config) for engine in engines)) for t in (0, 5, 10))
     assert {one.signals.capacity_tokens for one in feed(classifier(), *pages)} == {tokens}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "blocks", "tokens"),
+    [
+        pytest.param([2, 2, 1, 1], 320, 2544, id="one of two is gone: the survivor's pool stays half of the sum"),
+        pytest.param([4, 3, 2], 640, 2544, id="one after the other"),
+        pytest.param([1, 2], 320, 2544, id="they come up one by one"),
+    ],
+)
+def test_a_lost_rank_does_not_give_its_blocks_to_the_others(ranks, blocks, tokens):
+    judge = classifier()
+    config = EngineConfig(num_gpu_blocks=blocks, block_size=16)
+    for number, count in enumerate([*ranks, *[ranks[-1]] * 300]):
+        at = 5.0 * number
+        engines = [EngineId("demo-8b", str(rank)) for rank in range(count)]
+        said = judge.observe(scrape(*(replace(working(at), engine=engine, config=config) for engine in engines)))
+    assert said[0].signals.capacity_tokens == tokens
+    assert said[0].verdict.engine.engine == "0"
