@@ -7,6 +7,7 @@ A pool in tokens comes, best source first, from ``vllm:cache_config_info{kv_cach
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Final
 
 from kvwatch.config.policy import KnownConfig
@@ -39,7 +40,17 @@ def pool_tokens(config: EngineConfig, engines: int, known: KnownConfig) -> int |
 
 def ranks_beside(engine: EngineId, scrape: Scrape) -> int:
     """How many data-parallel ranks, *engine* among them, its server shows: a page may hold servers of other models or other replicas."""
-    return sum((one.engine.model_name, _replica(one.engine)) == (engine.model_name, _replica(engine)) for one in scrape.snapshots)
+    return ranks_by_server(scrape)[server_of(engine)]
+
+
+def ranks_by_server(scrape: Scrape) -> Counter[tuple[str, str]]:
+    """The same for all engines at once, by `server_of`."""
+    return Counter(server_of(one.engine) for one in scrape.snapshots)
+
+
+def server_of(engine: EngineId) -> tuple[str, str]:
+    """Engines with the same model and replica are the ranks of one server."""
+    return engine.model_name, _replica(engine)
 
 
 class RanksSeen:
@@ -53,7 +64,8 @@ class RanksSeen:
 
     def look(self, scrape: Scrape) -> None:
         """Take in one more scrape."""
-        counts = {_server(one): ranks_beside(one.engine, scrape) for one in scrape.snapshots}
+        ranks = ranks_by_server(scrape)
+        counts = {_server(one): ranks[server_of(one.engine)] for one in scrape.snapshots}
         self._most = {server: max(count, self._most.get(server, 0)) for server, count in counts.items()}
 
     def beside(self, snapshot: Snapshot) -> int:

@@ -15,6 +15,7 @@ from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import ScrapeError
 from kvwatch.model import Assessment, ScrapeFailure
 from kvwatch.poller.fetch import Fetch
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
 
 Progress = Callable[[float, tuple[Assessment, ...]], None]
@@ -42,11 +43,12 @@ def watch(how: Watch, judge: Judge, known: KnownConfig, progress: Progress) -> R
     said: tuple[Assessment, ...] = ()
     scrapes = failures = 0
     last = began
+    memory = LabelMemory()
     try:
         while True:
             last = how.clock.monotonic()
             try:
-                said = judge.scraped(parse_scrape(how.fetch(how.url), last, how.clock.unix())).assessments
+                said = judge.scraped(parse_scrape(how.fetch(how.url), last, how.clock.unix(), memory)).assessments
                 scrapes += 1
             except ScrapeError as error:
                 said = judge.failed(ScrapeFailure(last, error.reason, error.detail)).assessments

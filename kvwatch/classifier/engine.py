@@ -19,7 +19,7 @@ from kvwatch.classifier.rules import find
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
-from kvwatch.model import Assessment, Cause, EngineConfig, EngineId, Scrape, ScrapeFailure, Signals, Snapshot, State, Verdict
+from kvwatch.model import MOST_ENGINES, Assessment, Cause, EngineConfig, EngineId, Scrape, ScrapeFailure, Signals, Snapshot, State, Verdict
 from kvwatch.text import number
 
 WARM_UP_SECONDS: Final = 8.0
@@ -198,8 +198,10 @@ class TargetClassifier:
         """Engines that were there and are not in this scrape; forgotten after a while."""
         present = {snapshot.engine for snapshot in scrape.snapshots}
         gone = {engine: classifier for engine, classifier in self._engines.items() if engine not in present}
-        for engine in [engine for engine, classifier in gone.items() if scrape.at - classifier.seen_at > self._policy.thresholds.forget]:
-            del self._engines[engine], gone[engine]
+        room = max(0, MOST_ENGINES - len(present))
+        for place, engine in enumerate(sorted(gone, key=lambda engine: gone[engine].seen_at, reverse=True)):
+            if place >= room or scrape.at - gone[engine].seen_at > self._policy.thresholds.forget:
+                del self._engines[engine], gone[engine]
         finding = Candidate(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
         return [classifier.confirm(finding, scrape.at) for classifier in gone.values()]
 

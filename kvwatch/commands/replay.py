@@ -6,6 +6,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from kvwatch.incident.recording import Decimator, Entry
 from kvwatch.incident.replay import ReplayRow, rows_of
 from kvwatch.incident.sources import EntrySource, open_source
 from kvwatch.incident.table import render
+from kvwatch.poller.label_memory import LabelMemory
 
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
@@ -116,13 +118,14 @@ def _rows(entries: Iterator[tuple[str, Entry]], interval: float | None, known: K
     first, rest = _look_ahead(entries)
     spacing = interval or _spacing(first)
     judges: dict[str, Judge] = {}
+    memories: dict[str, LabelMemory] = defaultdict(LabelMemory)
     decimators: dict[str, Decimator] = {}
     for target, entry in chain(first, rest):
         if interval is not None and not decimators.setdefault(target, Decimator(interval)).wants(entry.t):
             continue
         if target not in judges:
             judges[target] = judge_for(Settings(), known, interval=spacing)
-        yield from rows_of(entry, target, judges[target])
+        yield from rows_of(entry, target, judges[target], memories[target])
 
 
 def _look_ahead(entries: Iterator[tuple[str, Entry]]) -> tuple[list[tuple[str, Entry]], Iterator[tuple[str, Entry]]]:

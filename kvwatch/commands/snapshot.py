@@ -25,6 +25,7 @@ from kvwatch.incident.recording import Entry
 from kvwatch.incident.sources import open_source
 from kvwatch.model import Scrape
 from kvwatch.poller.fetch import Fetch
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.target import fetch_as
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.runs.meter import Meter
@@ -113,12 +114,13 @@ def live(
     """Scrapes of a live server until *seconds* have passed; Ctrl-C ends it early. Raises `ScrapeError` when the server is gone."""
     began = clock.monotonic()
     failures = 0
+    memory = LabelMemory()
     with _progress() as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("measuring", total=seconds)
         while True:
             now = clock.monotonic()
             try:
-                yield parse_scrape(ask(url), now)
+                yield parse_scrape(ask(url), now, memory=memory)
                 failures = 0
             except ScrapeError:
                 failures += 1
@@ -149,10 +151,11 @@ def _from_prometheus(arguments: argparse.Namespace) -> Iterator[Scrape]:
 
 def _scrapes(entries: Iterator[Entry]) -> Iterator[Scrape]:
     """The entries that hold a scrape of vLLM; the others were outages."""
+    memory = LabelMemory()
     for entry in entries:
         if entry.body is not None:
             with suppress(ScrapeError):
-                yield parse_scrape(entry.body, entry.t)
+                yield parse_scrape(entry.body, entry.t, memory=memory)
 
 
 def _write(path: Path, document: str) -> None:

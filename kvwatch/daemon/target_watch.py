@@ -12,7 +12,7 @@ from kvwatch.config.settings import TargetSettings
 from kvwatch.daemon.watch_log import announce
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.metrics.telemetry import Telemetry
-from kvwatch.model import Assessment, Cause, FailureReason, Scrape, ScrapeFailure, State, TargetView, Verdict
+from kvwatch.model import MOST_ENGINES, Assessment, Cause, FailureReason, Scrape, ScrapeFailure, State, TargetView, Verdict
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +42,7 @@ class TargetWatch:
         self._telemetry = telemetry
         self._publish = publish
         self.view = TargetView(target.name, target.url, interval, at=None)
+        self._dropped = 0
 
     def tick(self) -> None:
         """Poll once, and publish what is to be said of the target now."""
@@ -67,8 +68,17 @@ class TargetWatch:
             sources=found.sources if isinstance(found, Scrape) else before.sources,
         )
         self._telemetry.scrape_ended(before.name, failure.reason if failure else None)
+        self._note_dropped(found.engines_dropped if isinstance(found, Scrape) else 0)
         self._publish(self.view)
         announce(before, self.view)
+
+    def _note_dropped(self, engines: int) -> None:
+        """Count the engines that were left out of a poll, and say so when that begins."""
+        self._telemetry.engines_dropped(self.target.name, engines)
+        if engines and not self._dropped:
+            detail = f"a target may have {MOST_ENGINES} engines with names of up to 1024 characters; the others are not judged"
+            _log.warning("target.engines_dropped", target=self.target.name, engines=engines, detail=detail)
+        self._dropped = engines
 
     def _look(self) -> tuple[Scrape | ScrapeFailure, Judgement]:
         try:

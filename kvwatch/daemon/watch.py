@@ -36,6 +36,7 @@ from kvwatch.exporter.web.server import Server, serve
 from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery, follows_dns
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.target import read_target
 from kvwatch.process_signals import STOPPING, received
 
@@ -70,7 +71,7 @@ class Daemon:
         self._settings = settings
         self._pace = pace
         self._clock = clock
-        self._read = read or partial(read_target, settings, clock)
+        self._read = read
         self._telemetry = Telemetry(log_lines_dropped)
         self._push = AlertmanagerPush(settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval)
         self._history = ChartHistory()
@@ -164,7 +165,7 @@ class Daemon:
         watch = TargetWatch(
             target,
             interval,
-            read=partial(self._read, target),
+            read=self._reader(target),
             judge=judge_for(self._settings, target),
             clock=self._clock,
             telemetry=self._telemetry,
@@ -177,6 +178,12 @@ class Daemon:
             self._watches[target.name] = watch
         self._schedule.every(interval / self._pace, target.name, watch.tick)
         _log.info("target.added", target=target.name, url=target.url)
+
+    def _reader(self, target: TargetSettings) -> Callable[[], Scrape]:
+        """How the target is asked; what its labels mean is remembered as long as it is watched."""
+        if self._read is not None:
+            return partial(self._read, target)
+        return partial(read_target, self._settings, self._clock, target, LabelMemory())
 
     def _remove(self, name: str) -> None:
         self._schedule.remove(name)

@@ -17,6 +17,7 @@ from kvwatch.demo.clock import FasterClock
 from kvwatch.errors import ConfigError
 from kvwatch.model import Scrape, TargetView, recommended_max_num_seqs
 from kvwatch.poller.fetch import fetch
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.simulator.server import SimulatorServer
 from kvwatch.simulator.simulation import Simulation
@@ -44,6 +45,7 @@ class Stage:
     """
 
     def __init__(self, clock: Clock, speed: float, web: WebSettings, seed: int = 1) -> None:
+        self._memory = LabelMemory()
         self._real = clock
         self._clock = FasterClock(clock, speed)
         self._speed = speed
@@ -95,4 +97,4 @@ class Stage:
 
     def _read(self, target: TargetSettings) -> Scrape:
         body = fetch(target.url, deadline=_DEADLINE, max_bytes=_MAX_BYTES, clock=self._real)
-        return parse_scrape(body, self._clock.monotonic())
+        return parse_scrape(body, self._clock.monotonic(), memory=self._memory)

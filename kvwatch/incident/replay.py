@@ -9,6 +9,7 @@ from kvwatch.assess import Judge, Judgement
 from kvwatch.errors import ScrapeError
 from kvwatch.incident.recording import Entry
 from kvwatch.model import Alert, Assessment, FailureReason, ScrapeFailure
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
 
 
@@ -42,18 +43,18 @@ class ReplayRow:
         }
 
 
-def rows_of(entry: Entry, target: str, judge: Judge) -> Iterator[ReplayRow]:
-    """What *judge* says after one more recorded scrape."""
-    judgement = _judge(entry, judge)
+def rows_of(entry: Entry, target: str, judge: Judge, memory: LabelMemory | None = None) -> Iterator[ReplayRow]:
+    """What *judge* says after one more recorded scrape; *memory* is of the same target."""
+    judgement = _judge(entry, judge, memory)
     for assessment in judgement.assessments:
         yield ReplayRow(entry.t, target, assessment, judgement.alerts)
 
 
-def _judge(entry: Entry, judge: Judge) -> Judgement:
+def _judge(entry: Entry, judge: Judge, memory: LabelMemory | None) -> Judgement:
     if entry.body is None:
         return judge.failed(_failure(entry))
     try:
-        return judge.scraped(parse_scrape(entry.body, entry.t, entry.t))
+        return judge.scraped(parse_scrape(entry.body, entry.t, entry.t, memory))
     except ScrapeError as error:
         return judge.failed(ScrapeFailure(entry.t, error.reason, error.detail))
 

@@ -7,7 +7,18 @@ may be subtracted from one another and mean nothing else.
 
 from __future__ import annotations
 
-from kvwatch.model.scrape import COUNTERS, HISTOGRAMS, CounterTrait, EngineConfig, Histogram, Scrape, ScrapeFailure, Snapshot, counters_with
+from kvwatch.model.scrape import (
+    COUNTERS,
+    HISTOGRAMS,
+    MOST_ENGINES,
+    CounterTrait,
+    EngineConfig,
+    Histogram,
+    Scrape,
+    ScrapeFailure,
+    Snapshot,
+    counters_with,
+)
 from kvwatch.model.signals import GaugeStats, Quantiles, Saturation, Signals, Window
 from kvwatch.model.verdict import Alert, Assessment, Change, TargetView, Verdict, recommended_max_num_seqs
 from kvwatch.model.vocabulary import CAUSES, Cause, EngineId, FailureReason, Severity, State
@@ -16,6 +27,7 @@ __all__ = [
     "CAUSES",
     "COUNTERS",
     "HISTOGRAMS",
+    "MOST_ENGINES",
     "Alert",
     "Assessment",
     "Cause",

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from kvwatch.model.vocabulary import EngineId, FailureReason
 
+MOST_ENGINES: Final = 512
+"""Engines of one target that are judged, those that have left its page among them: twice the ranks of the largest deployments."""
+
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
@@ -140,6 +143,8 @@ class Scrape:
     """0..1 of the busiest GPU of this target, from a GPU exporter where one is configured."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Signal -> the vLLM name that carried it, e.g. ``{"kv_usage": "vllm:gpu_cache_usage_perc"}``."""
+    engines_dropped: int = 0
+    """Engines on the page that are not among `snapshots`: beyond `MOST_ENGINES`, or with a name longer than any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,10 +122,14 @@ class WireName(NamedTuple):
     sample: str
 
 
+_LONGEST: Final = 200
+"""Characters of a sample's name; vLLM's longest has 60, and what is longer is not worth remembering."""
+
+
 def resolve(name: str) -> WireName | None:
     """What a sample name means to us, ``None`` when nothing."""
     if "vllm" in name:
-        return _resolve_vllm(name)
+        return _resolve_vllm(name) if len(name) <= _LONGEST else None
     return WireName("", name) if name in SERVER else None
 
 

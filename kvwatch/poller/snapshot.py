@@ -17,6 +17,10 @@ Parts = dict[str, float]
 Draft = dict[str, Parts]
 """What was read of one engine, by sample name without prefix."""
 
+MOST: Final = 1e15
+"""No count, length or number of seconds is larger: beyond 9e15 a float no longer counts by one, and arithmetic with 1e308 overflows."""
+_MOST_FLOPS: Final = 1e30
+"""A GPU of 1e16 FLOP/s for three million years."""
 _BELOW_ZERO: Final = -1e-6
 """Usage down to here is an arithmetic zero; further below, the gauge is broken (vllm-ascend #10048)."""
 _WHERE: Final = {signal.name: (signal.samples, signal.part) for signal in names.SIGNALS}
@@ -28,6 +32,8 @@ def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConf
     """One engine's numbers at `at`; what was absent, NaN, infinite or impossible is ``None``."""
     read: dict[str, Any] = {signal.name: _READERS.get(signal.name, _READER_OF[signal.kind])(draft, signal.name) for signal in names.SIGNALS}
     created = max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None)
+    if created is not None and not 0 <= created <= MOST:
+        created = None
     return Snapshot(engine=engine, at=at, created=created, config=config, **read)
 
 
@@ -41,7 +47,7 @@ def read_config(labels: Mapping[str, str]) -> EngineConfig:
         kv_cache_size_tokens=_whole(tokens),
         num_gpu_blocks=_whole(_positive(labels.get("num_gpu_blocks"))),
         block_size=_whole(_positive(labels.get("block_size"))),
-        max_model_len=round(tokens / concurrency) if tokens and concurrency else None,
+        max_model_len=_whole(_positive(str(tokens / concurrency))) if tokens and concurrency else None,
         cache_dtype=None if cache_dtype in (None, "", "None") else cache_dtype,
         gpu_memory_utilization=_positive(labels.get("gpu_memory_utilization")),
         enable_prefix_caching={"True": True, "False": False}.get(prefix_caching or ""),
@@ -58,10 +64,10 @@ def _reading(draft: Draft, name: str) -> float | None:
     return None
 
 
-def _number(draft: Draft, name: str) -> float | None:
-    """A signal that counts something; one below zero is no number."""
+def _number(draft: Draft, name: str, most: float = MOST) -> float | None:
+    """A signal that counts something; what is below zero or beyond all measure is no count."""
     value = _reading(draft, name)
-    return None if value is None or value < 0 else value
+    return value if value is not None and 0 <= value <= most else None
 
 
 def _usage(draft: Draft, name: str) -> float | None:
@@ -83,15 +89,18 @@ def _histogram(draft: Draft, name: str) -> Histogram | None:
         if not buckets or layout is None:
             continue
         total = buckets.get(layout.infinity) if layout.infinity else _only(draft.get(family + "_count"))
-        if total is not None:
-            counts = array("d", [*(buckets[edge] for edge in layout.edges), total])
-            return Histogram(bounds=layout.bounds, counts=counts, sum=_only(draft.get(family + "_sum")))
+        if total is None:
+            continue
+        counts = array("d", [*(buckets[edge] for edge in layout.edges), total])
+        if min(counts) >= 0 and max(counts) <= MOST:
+            total_sum = _only(draft.get(family + "_sum"))
+            return Histogram(layout.bounds, counts, total_sum if total_sum is not None and abs(total_sum) <= MOST else None)
     return None
 
 
 def _flops(draft: Draft, name: str) -> float | None:
     """0 means that nobody counts: --enable-mfu-metrics is off."""
-    return _number(draft, name) or None
+    return _number(draft, name, _MOST_FLOPS) or None
 
 
 def _only(parts: Parts | None) -> float | None:
@@ -115,6 +124,8 @@ def _layout(edges: tuple[str, ...]) -> _Layout | None:
     except ValueError:
         return None
     finite = sorted((edge for edge in edges if math.isfinite(numbers[edge])), key=numbers.__getitem__)
+    if any(abs(numbers[edge]) > MOST for edge in finite):
+        return None
     infinity = next((edge for edge in edges if numbers[edge] == math.inf), None)
     return _Layout(tuple(numbers[edge] for edge in finite), tuple(finite), infinity)
 
@@ -125,7 +136,7 @@ def _positive(text: str | None) -> float | None:
         value = parse_value(text or "")
     except ValueError:
         return None
-    return value if 0 < value < math.inf else None
+    return value if 0 < value <= MOST else None
 
 
 def _whole(value: float | None) -> int | None:

@@ -14,6 +14,7 @@ from kvwatch.errors import ScrapeError
 from kvwatch.model import Scrape
 from kvwatch.poller.fetch import Fetch, fetch
 from kvwatch.poller.gpu import scrape_gpu
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
 
 _log = structlog.get_logger(__name__)
@@ -22,9 +23,9 @@ _GPU_SECONDS: Final = 1.0
 """The GPU exporter is local, and its evidence is not worth waiting for."""
 
 
-def read_target(settings: Settings, clock: Clock, target: TargetSettings) -> Scrape:
+def read_target(settings: Settings, clock: Clock, target: TargetSettings, memory: LabelMemory | None = None) -> Scrape:
     """Ask a target once, and the GPU exporter beside it where one is configured. Raises `ScrapeError`."""
-    scrape = parse_scrape(fetch_as(settings.poll, clock)(target.url), clock.monotonic(), clock.unix())
+    scrape = parse_scrape(fetch_as(settings.poll, clock)(target.url), clock.monotonic(), clock.unix(), memory)
     utilization = _gpu_utilization(settings.gpu, clock, settings.poll.max_body_bytes)
     return scrape if utilization is None else replace(scrape, gpu_utilization=utilization)
 

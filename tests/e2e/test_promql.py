@@ -187,6 +187,8 @@ CONTRACT: dict[str, set[str]] = {
     "alertmanager_notifications_total": {"alertmanager"},
     "alertmanager_notifications_failed_total": {"alertmanager"},
     "tick_overruns_total": {"target"},
+    "target_engines_dropped_total": {"target"},
+    "log_lines_dropped_total": set(),
     "collect_faults_total": set(),
 }
 """Names and labels that users rely on: they change through the changelog only."""

@@ -280,3 +280,45 @@ def test_the_page_is_rendered_in_time(targets, milliseconds):
         page.render("")
         spent.append((time.process_time() - started) * 1000)
     assert sorted(spent)[2] <= milliseconds
+
+
+def broken(number: int) -> TargetView:
+    """An engine of which nobody foresaw how it breaks the drawing: its state is no state."""
+    view = engine(number)
+    verdict = replace(view.assessments[0].verdict, evidence=(object(),))
+    return replace(view, assessments=(replace(view.assessments[0], verdict=verdict, advice=(object(),), signals=object()),))
+
+
+@pytest.mark.parametrize("others", [0, 1, DETAILED_UP_TO + 5])
+def test_an_engine_that_cannot_be_drawn_costs_only_itself(others):
+    views = [engine(number) for number in range(others)]
+    response = render(*views, broken(99))
+    assert response.status == 200
+    text = response.body.decode()
+    assert "vllm-99 demo-8b 0 cannot be shown" in text
+    assert all(f"vllm-{number}" in text for number in range(others))
+
+
+@pytest.mark.parametrize("absurd", [float("inf"), float("-inf"), float("nan"), 1e308, -1e308])
+def test_absurd_numbers_do_not_take_the_page(absurd):
+    views = [
+        engine(1, kv_usage=absurd, running=absurd, waiting=absurd, generation_tokens_per_second=absurd, demand_ratio=absurd),
+        engine(2),
+    ]
+    response = render(*views, history=history_of(views))
+    assert response.status == 200
+    assert "vllm-2" in response.body.decode()
+
+
+def history_of(views):
+    history = ChartHistory()
+    for second in range(100):
+        for view in views:
+            history.record(replace(view, at=NOW - 100.0 + second))
+    return history
+
+
+def test_a_storm_ratio_of_nothing_can_be_drawn():
+    page = StatusPage(lambda: [VIEW], StillClock(), history_of([VIEW]), storm_ratio=0.0)
+    assert page.render("").status == 200
+    assert b"cannot be shown" not in page.render("").body

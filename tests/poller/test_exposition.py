@@ -14,6 +14,7 @@ from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
 from kvwatch.poller import exposition
 from kvwatch.poller.exposition import decode, parse_labels, parse_value, select
+from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
 
 LABELS = '{engine="0",model_name="demo-8b"}'
@@ -155,8 +156,10 @@ def test_the_same_labels_are_parsed_once(monkeypatch):
         return parser(text)
 
     monkeypatch.setattr(exposition, "text_string_to_metric_families", counts)
+    memory = LabelMemory()
     for value in range(5):
-        read(*(f'vllm:{name}{{model_name="parsed once"}} {value}' for name in ("num_requests_running", "num_requests_waiting")))
+        lines = (f'vllm:{name}{{model_name="parsed once"}} {value}\n' for name in ("num_requests_running", "num_requests_waiting"))
+        parse_scrape("".join(lines).encode(), 1.0, memory=memory)
 
     assert len(calls) == 1
 

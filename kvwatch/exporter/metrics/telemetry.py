@@ -22,12 +22,13 @@ from kvwatch.model import FailureReason
 class _Polls:
     """Counts of one target's polls. The library's own counters would cost a fleet 9 KiB a target, most of it for zeros."""
 
-    __slots__ = ("advice_failed", "ended", "failed", "left_out")
+    __slots__ = ("advice_failed", "dropped", "ended", "failed", "left_out")
 
     def __init__(self) -> None:
         self.advice_failed = 0
         self.ended = 0
         self.left_out = 0
+        self.dropped = 0
         self.failed: dict[FailureReason, int] = {}
 
 
@@ -77,14 +78,18 @@ class Telemetry(Collector):
         no_advice = CounterMetricFamily(
             "kvwatch_advice_faults", "Polls after which advice for an engine failed by an error of kvwatch's own.", labels=["target"]
         )
+        dropped = CounterMetricFamily(
+            "kvwatch_target_engines_dropped", "Engines left out of polls because the target has too many.", labels=["target"]
+        )
         with self._lock:
             for target, polls in self._polls.items():
+                dropped.add_metric([target], polls.dropped)
                 no_advice.add_metric([target], polls.advice_failed)
                 ended.add_metric([target], polls.ended)
                 left_out.add_metric([target], polls.left_out)
                 for reason in FailureReason:
                     failed.add_metric([target, reason.value], polls.failed.get(reason, 0))
-        yield from (ended, failed, left_out, no_advice)
+        yield from (ended, failed, left_out, no_advice, dropped)
         yield CounterMetricFamily(
             "kvwatch_log_lines_dropped", "Lines of the log that could not be written.", value=self._log_lines_dropped()
         )
@@ -114,6 +119,13 @@ class Telemetry(Collector):
             polls = self._polls.get(label_value(target))
             if polls is not None:
                 polls.advice_failed += 1
+
+    def engines_dropped(self, target: str, engines: int) -> None:
+        """Count engines that were left out of a poll."""
+        with self._lock:
+            polls = self._polls.get(label_value(target))
+            if polls is not None:
+                polls.dropped += engines
 
     def tick_overrun(self, target: str) -> None:
         """Count a poll that was left out because the one before had not ended."""

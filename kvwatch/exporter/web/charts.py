@@ -108,6 +108,10 @@ def path(samples: Iterable[tuple[float, float | None]], timeline: Timeline, *, g
     return "".join(pieces)
 
 
+_LEAST_RATIO: Final = 0.02
+"""The top of the ratio's axis where the page's limit is 0."""
+
+
 def nice_top(highest: float, least: float) -> float:
     """The value at the top of an axis: the next round number, at least ``least``."""
     if highest <= least:
@@ -156,7 +160,7 @@ def charts(points: Sequence[Point], timeline: Timeline, *, interval: float, stor
     running, waiting = column("running"), column("waiting")
     ratio, tokens = column("preemption_ratio"), column("tokens_per_second")
     requests_top = nice_top(_highest(running, waiting), 4.0)
-    ratio_top = min(nice_top(_highest(ratio), 2 * storm_ratio), 1.0)
+    ratio_top = min(nice_top(_highest(ratio), max(2 * storm_ratio, _LEAST_RATIO)), 1.0)
     tokens_top = nice_top(_highest(tokens), 10.0)
     return (
         Chart(

@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Final
 from urllib.parse import parse_qs
 
+import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -38,6 +39,8 @@ _SCRIPT: Final = (_TEMPLATES / "refresh.js").read_text(encoding="utf-8")
 _FASTEST_REFRESH: Final = 2.0
 _SLOWEST_REFRESH: Final = 30.0
 _TAB_COLOURS: Final = {State.HEALTHY: "#1a7f45", State.KV_BOUND: "#c22f2f", State.COMPUTE_BOUND: "#9a5b00", State.UNKNOWN: "#5b6470"}
+
+_log = structlog.get_logger(__name__)
 
 
 def _csp_hash(text: str) -> str:
@@ -104,25 +107,52 @@ class StatusPage:
         views = self._views()
         timeline = charts.Timeline.since(self._history.oldest(), moment.monotonic)
         rows = ordered(tuple(rows_of(views, moment.monotonic)), sort)
+        left_out: tuple[EngineRow, ...] = ()
+        try:
+            html = self._draw(rows, left_out, chosen=chosen, sort=sort, moment=moment, timeline=timeline)
+        except Exception:  # noqa: BLE001 - one engine that cannot be drawn must not cost the reader the others
+            _log.exception("page.engine_left_out")
+            drawn = tuple(row for row in rows if self._can_be_drawn(row, moment, timeline))
+            left_out = tuple(row for row in rows if all(row is not one for one in drawn))
+            html = self._draw(drawn, left_out, chosen=chosen, sort=sort, moment=moment, timeline=timeline)
+        status = 404 if chosen and all(row.id != chosen for row in rows) else 200
+        return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
+
+    def _can_be_drawn(self, row: EngineRow, moment: Instant, timeline: charts.Timeline) -> bool:
+        try:
+            self._draw((row,), (), chosen=row.id, sort="", moment=moment, timeline=timeline)
+        except Exception:  # noqa: BLE001 - this is what is asked
+            return False
+        return True
+
+    def _draw(
+        self,
+        rows: Sequence[EngineRow],
+        left_out: Sequence[EngineRow],
+        *,
+        chosen: str,
+        sort: str,
+        moment: Instant,
+        timeline: charts.Timeline,
+    ) -> str:
         selected = [row for row in rows if row.id == chosen] if chosen else rows
         detailed = [self._details(row, timeline) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
-        html = self._template.render(
+        return self._template.render(
             now=moment,
             generated=rfc3339(moment.unix),
             rows=rows,
+            left_out=left_out,
             bands={row.id: self._band(row, timeline) for row in selected},
             details=detailed,
             timeline=timeline,
             chosen=chosen,
             sort=sort,
             counts=Counter(row.verdict.state for row in rows),
-            targets=len(views),
+            targets=len({row.view.name for row in (*rows, *left_out)}),
             worst=_worst(rows),
             firing=_firing(rows),
-            refresh=self._refresh(views),
+            refresh=self._refresh([row.view for row in rows]),
         )
-        status = 404 if chosen and not selected else 200
-        return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
 
     def _details(self, row: EngineRow, timeline: charts.Timeline) -> Details:
         engine = row.verdict.engine

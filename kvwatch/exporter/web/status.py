@@ -48,6 +48,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from kvwatch import __version__
 from kvwatch.clock import Clock
 from kvwatch.exporter.freshness import as_of, is_stale, is_up
@@ -56,6 +58,8 @@ from kvwatch.text import rfc3339
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_log = structlog.get_logger(__name__)
 
 VERSION: Final = 1
 
@@ -79,8 +83,19 @@ def status_document(views: Sequence[TargetView], clock: Clock) -> dict[str, obje
         "version": VERSION,
         "kvwatch": __version__,
         "generated": rfc3339(moment.unix),
-        "targets": [_target(view, moment) for view in views],
+        "targets": [target for view in views if (target := _whole(view, moment)) is not None],
     }
+
+
+def _whole(view: TargetView, moment: Instant) -> dict[str, object] | None:
+    """A target as JSON takes it; ``None`` (and a line in the log) for one whose view cannot be told: the others must be."""
+    try:
+        target = _target(view, moment)
+        json.dumps(target, allow_nan=False)
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("status.target_left_out", target=view.name)
+        return None
+    return target
 
 
 def status_json(views: Sequence[TargetView], clock: Clock) -> bytes:
