@@ -14,10 +14,10 @@ from kvwatch.errors import ConfigError
 from kvwatch.exporter.web import login
 from kvwatch.exporter.web.access import Access
 from kvwatch.exporter.web.login import with_login
-from kvwatch.exporter.web.messages import Answer, HttpRequest
+from kvwatch.exporter.web.messages import HttpAnswer, HttpRequest
 
 HASHED = bcrypt.hashpw(b"swordfish", bcrypt.gensalt(4)).decode()
-GOOD = Answer(200, ())
+GOOD = HttpAnswer(200, ())
 
 
 def ask(app, path="/metrics", **credentials):

@@ -15,7 +15,7 @@ from live_process import PATIENCE, eventually
 
 from kvwatch.errors import ConfigError
 from kvwatch.exporter.web import conversation
-from kvwatch.exporter.web.messages import Answer
+from kvwatch.exporter.web.messages import HttpAnswer
 from kvwatch.exporter.web.server import PLACES, serve
 from kvwatch.exporter.web.tls import Certificate, TlsFiles
 
@@ -25,7 +25,7 @@ IMPATIENCE = 3.0
 
 def hello(request):
     body = b"x" * 4_000_000 if request.path == "/large" else b"hello\n"
-    return Answer(200, (("Content-Type", "text/plain"), ("Content-Length", str(len(body)))), body)
+    return HttpAnswer(200, (("Content-Type", "text/plain"), ("Content-Length", str(len(body)))), body)
 
 
 @pytest.fixture(scope="module")

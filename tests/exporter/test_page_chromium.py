@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from prometheus_client import CollectorRegistry
 
 from kvwatch.exporter.web.chart_history import ChartHistory
-from kvwatch.exporter.web.messages import Answer
+from kvwatch.exporter.web.messages import HttpAnswer
 from kvwatch.exporter.web.page import DETAILED_UP_TO, StatusPage
 from kvwatch.exporter.web.routes import Sources, make_app
 from kvwatch.exporter.web.runbook import runbook
@@ -79,7 +79,7 @@ def proxied(app, below: str):
 
     def proxy(request):
         if not request.path.startswith(below):
-            return Answer(502, (("Content-Length", "0"),))
+            return HttpAnswer(502, (("Content-Length", "0"),))
         return app(replace(request, path=request.path.removeprefix(below)))
 
     return proxy

@@ -9,7 +9,7 @@ from typing import Final
 
 import h11
 
-from kvwatch.exporter.web.messages import Answer, HttpRequest
+from kvwatch.exporter.web.messages import HttpAnswer, HttpRequest
 
 REQUEST_SECONDS: Final = 10.0
 """How long a client may take for a whole request, from the opening of the connection or the end of the answer before."""
@@ -25,7 +25,9 @@ _TOO_LARGE: Final = http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 class Conversation:
     """Serves the requests of one connection, one after another; `run` returns when the connection is to be closed."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, app: Callable[[HttpRequest], Awaitable[Answer]]) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, app: Callable[[HttpRequest], Awaitable[HttpAnswer]]
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._app = app
@@ -73,7 +75,7 @@ class Conversation:
             else:
                 return None
 
-    async def _send(self, answer: Answer) -> None:
+    async def _send(self, answer: HttpAnswer) -> None:
         status = http.HTTPStatus(answer.status)
         head = h11.Response(status_code=status, reason=status.phrase, headers=[("Server", "kvwatch"), *answer.headers])
         self.pending = len(answer.body)
@@ -93,7 +95,7 @@ class Conversation:
         if self._protocol.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = f"{http.HTTPStatus(status).phrase}\n".encode()
             headers = (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), ("Connection", "close"))
-            await self._send(Answer(status, headers, body))
+            await self._send(HttpAnswer(status, headers, body))
 
     def _write(self, data: bytes | None) -> None:
         if data:

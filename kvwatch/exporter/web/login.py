@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from kvwatch.exporter.web.messages import Answer, App, HttpRequest
+from kvwatch.exporter.web.messages import App, HttpAnswer, HttpRequest
 
 _OPEN: Final = frozenset(("/-/healthy", "/-/ready"))
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
-_UNAUTHORIZED: Final = Answer(401, (_TEXT, ("WWW-Authenticate", 'Basic realm="kvwatch"'), ("Content-Length", "0")))
-_BUSY: Final = Answer(429, (_TEXT, ("Retry-After", "1"), ("Content-Length", "0")))
+_UNAUTHORIZED: Final = HttpAnswer(401, (_TEXT, ("WWW-Authenticate", 'Basic realm="kvwatch"'), ("Content-Length", "0")))
+_BUSY: Final = HttpAnswer(429, (_TEXT, ("Retry-After", "1"), ("Content-Length", "0")))
 _REMEMBERED: Final = 100
 _NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuuJc3tMKCG.jV4jN3vX0bcyGbvVGh3CGK"
 """Compared with where there is no such user, so that the time says nothing about who there is."""
@@ -30,7 +30,7 @@ def with_login(app: App, users: Callable[[], Mapping[str, str]]) -> App:
     """*app* for those who can log in; for everybody while there are no users."""
     login = _Login(users)
 
-    def guarded(request: HttpRequest) -> Answer:
+    def guarded(request: HttpRequest) -> HttpAnswer:
         if request.path in _OPEN or not users():
             return app(request)
         known = login.knows(request.header("authorization"))

@@ -23,7 +23,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What goes back, headers complete but for those of the connection."""
 
     status: int
@@ -31,5 +31,5 @@ class Answer:
     body: bytes = b""
 
 
-App = Callable[[HttpRequest], Answer]
+App = Callable[[HttpRequest], HttpAnswer]
 """Answers a request; called from several threads at once, and may take its time."""

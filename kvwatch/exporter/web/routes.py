@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from kvwatch.exporter.web.messages import Answer, App, HttpRequest
+from kvwatch.exporter.web.messages import App, HttpAnswer, HttpRequest
 
 _log = structlog.get_logger(__name__)
 
@@ -71,7 +71,7 @@ class Sources:
 def make_app(sources: Sources) -> App:
     """The application. An error in a source is logged and answered with 500; it never ends the server."""
 
-    def app(request: HttpRequest) -> Answer:
+    def app(request: HttpRequest) -> HttpAnswer:
         allowed, handler = _ROUTES.get(request.path, (_GET, _not_found))
         if request.method not in allowed and handler is not _not_found:
             response = Response(405, _TEXT, f"kvwatch only answers {' and '.join(allowed)} here.\n".encode())
@@ -152,7 +152,7 @@ def _probe(*, good: bool, yes: str, no: str) -> Response:
     return Response(200 if good else 503, _TEXT, f"{yes if good else no}\n".encode())
 
 
-def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]) -> Answer:
+def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     body = response.body
     headers = [
         ("Content-Type", response.content_type),
@@ -166,4 +166,4 @@ def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]
         body = gzip.compress(body, compresslevel=_GZIP_LEVEL)
         headers.append(("Content-Encoding", "gzip"))
     headers.append(("Content-Length", str(len(body))))
-    return Answer(response.status, tuple(headers), b"" if request.method == "HEAD" else body)
+    return HttpAnswer(response.status, tuple(headers), b"" if request.method == "HEAD" else body)

@@ -21,7 +21,7 @@ import structlog
 
 from kvwatch.errors import ConfigError
 from kvwatch.exporter.web.conversation import REQUEST_SECONDS, Conversation
-from kvwatch.exporter.web.messages import Answer, App, HttpRequest
+from kvwatch.exporter.web.messages import App, HttpAnswer, HttpRequest
 
 _log = structlog.get_logger(__name__)
 
@@ -138,7 +138,7 @@ class _Front:
             _log.exception("http.connection_failed")
             transport.abort()
 
-    async def _answer(self, request: HttpRequest) -> Answer:
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
         if (task := asyncio.current_task()) in self._conversations:
             self._conversations[task] = self._conversations.pop(task)  # it has shown itself alive: others give way first
         answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._app, request)
