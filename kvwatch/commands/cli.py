@@ -20,6 +20,7 @@ _INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
     "run": ("kvwatch.commands.run", "watch vLLM and serve what holds it back"),
+    "alert-test": ("kvwatch.commands.alert_test", "send a test alert through the configured Alertmanagers"),
     "demo": ("kvwatch.commands.demo", "watch a simulated vLLM run out of KV cache"),
     "check": ("kvwatch.commands.check", "one diagnosis of a live server"),
     "record": ("kvwatch.commands.record", "record raw scrapes"),

@@ -99,7 +99,7 @@ class AlertmanagerSettings(Section):
     labels: Labels = Field(default={})
     """Added to every alert: namespace, pod, instance, which Prometheus would have added."""
     external_url: str | None = None
-    """Where a person reaches kvwatch's page; becomes generatorURL."""
+    """Where a person reaches kvwatch's page: the alerts link to it and to its runbook. http://HOST:PORT of this kvwatch when not given."""
     timeout: PositiveDuration = 10.0
     """How long a push waits for the connection, and then for the answer."""
     resend: PositiveDuration = 60.0

@@ -23,7 +23,7 @@ from kvwatch.daemon.log_outlet import LogOutlet
 from kvwatch.daemon.schedule import Schedule
 from kvwatch.daemon.target_watch import TargetWatch
 from kvwatch.errors import ConfigError
-from kvwatch.exporter.alertmanager.push import AlertmanagerPush
+from kvwatch.exporter.alertmanager.push import AlertmanagerPush, instance_of
 from kvwatch.exporter.metrics.collector import ViewCollector
 from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.exporter.web.access import Access
@@ -73,7 +73,9 @@ class Daemon:
         self._clock = clock
         self._read = read
         self._telemetry = Telemetry(log_lines_dropped)
-        self._push = AlertmanagerPush(settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval)
+        self._push = AlertmanagerPush(
+            settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval, instance=instance_of(settings.web)
+        )
         self._history = ChartHistory()
         self._schedule = Schedule(SystemClock(), self._overrun)
         self._discovery = Discovery(settings.targets, settings.discovery)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import Request, urlopen
@@ -12,6 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 from e2e_stack import CLOCK, Webhook, alertmanager, get, wait_for
 
+from kvwatch.commands.cli import main
 from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
 from kvwatch.exporter.alertmanager.client import Outcome, http_post
 from kvwatch.exporter.alertmanager.push import AlertmanagerPush
@@ -62,7 +66,9 @@ def storm(since: float) -> Alert:
 
 
 def push_to(url: str, counts: Counts) -> AlertmanagerPush:
-    return AlertmanagerPush(AlertmanagerSettings(urls=[url], labels={"pod": "vllm-0"}), CLOCK, counts, poll_interval=5.0)
+    return AlertmanagerPush(
+        AlertmanagerSettings(urls=[url], labels={"pod": "vllm-0"}), CLOCK, counts, poll_interval=5.0, instance="vllm-0:20058"
+    )
 
 
 def known(url: str) -> list[dict[str, Any]]:
@@ -150,6 +156,57 @@ def test_a_storm_and_a_dead_target_silence_what_they_explain(running: str, webho
         ("KVWatchWatcherBlind", "c"),
         ("KVWatchEngineStalled", "c"),
     }
+
+
+SIDECAR: Final = "http://127.0.0.1:8000/metrics"
+
+
+def test_a_silence_of_the_runbook_mutes_one_of_three_sidecars_whose_target_has_one_name(
+    running: str, webhook: Webhook, require_tool: Callable[[str], Path], repository: Path
+) -> None:
+    for number in range(3):
+        push = AlertmanagerPush(
+            AlertmanagerSettings(urls=[running], labels={"namespace": "llm", "pod": f"vllm-{number}"}),
+            CLOCK,
+            Counts(),
+            poll_interval=5.0,
+            instance=f"10.0.0.{number}:20058",
+        )
+        push.publish(replace(view(storm(CLOCK.monotonic())), name=SIDECAR, url=SIDECAR))
+        push.replicas[0].step()
+    wait_for("three pages", lambda: {a["labels"]["pod"] for _, a in webhook.of("push", "pager")} == {"vllm-0", "vllm-1", "vllm-2"}, 10)
+
+    shown = {one["labels"]["pod"]: one["labels"] for one in known(running)}["vllm-1"]
+    runbook = (repository / "rules" / "RUNBOOK.md").read_text()
+    command = re.search(r"`amtool (silence add alertname=KVWatchPreemptionStorm .*?)`", runbook)[1]
+    silence = re.sub(r"<(\w+)>", lambda placeholder: shown.get(placeholder[1], "drill"), command)
+    result = subprocess.run(
+        [str(require_tool("amtool")), f"--alertmanager.url={running}", *shlex.split(silence), "--author=test"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    suppressed = wait_for("the silence", lambda: {a["labels"]["pod"] for a in known(running) if a["status"]["silencedBy"]}, 10)
+    assert suppressed == {"vllm-1"}
+
+
+def test_three_sidecars_without_any_settings_are_three_alerts(running: str) -> None:
+    for number in range(3):
+        push = AlertmanagerPush(AlertmanagerSettings(urls=[running]), CLOCK, Counts(), poll_interval=5.0, instance=f"vllm-{number}:20058")
+        push.publish(replace(view(storm(CLOCK.monotonic())), name=SIDECAR, url=SIDECAR))
+        push.replicas[0].step()
+    assert {a["labels"]["instance"] for a in known(running)} == {"vllm-0:20058", "vllm-1:20058", "vllm-2:20058"}
+
+
+@pytest.mark.parametrize(("severity", "receiver"), [("critical", "pager"), ("warning", "chat")])
+def test_the_fire_drill_takes_the_way_of_a_page_or_of_a_message(
+    running: str, webhook: Webhook, severity: str, receiver: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["alert-test", "--alertmanager.urls", running, "--severity", severity, "--for", "30s"]) == 0
+    assert capsys.readouterr().out == f"{running}: accepted\n"
+    ((_, alert),) = wait_for("the drill", lambda: webhook.of("push", receiver), 15)
+    assert (alert["labels"]["alertname"], alert["labels"]["test"]) == ("KVWatchAlertTest", "true")
+    assert "Nothing is wrong" in alert["annotations"]["summary"]
+    assert alert["annotations"]["runbook_url"].endswith("/runbook#KVWatchAlertTest")
 
 
 @pytest.fixture

@@ -70,7 +70,9 @@ class Bench:
         self.clock = HandClock()
         self.them = Alertmanagers()
         self.settings = AlertmanagerSettings(**{"urls": [ONE], **settings})
-        self.push = AlertmanagerPush(self.settings, self.clock, self.them, poll_interval=5.0, post_to=self.them.post_to)
+        self.push = AlertmanagerPush(
+            self.settings, self.clock, self.them, poll_interval=5.0, instance="gpu-1:20058", post_to=self.them.post_to
+        )
 
     def poll(self, *alerts: Alert, target: str = "vllm", engine: str = "0") -> None:
         self.push.publish(view(*alerts, target=target, engine=engine))
@@ -110,14 +112,38 @@ def test_a_firing_alert_is_told_once_with_rules_names_labels_and_an_end_four_res
                     "model_name": "demo-8b",
                     "engine": "0",
                     "pod": "vllm-0",
+                    "instance": "gpu-1:20058",
                 },
-                "annotations": {"summary": "vLLM throws running requests off.", "description": "48 preemptions"},
+                "annotations": {
+                    "summary": "vLLM throws running requests off.",
+                    "description": "48 preemptions",
+                    "runbook_url": "http://kvwatch:20058/runbook#KVWatchPreemptionStorm",
+                    "status_url": "http://kvwatch:20058/",
+                },
                 "startsAt": "2023-11-14T22:30:00.000Z",
                 "endsAt": "2023-11-14T22:34:03.000Z",
                 "generatorURL": "http://kvwatch:20058/",
             }
         ]
     ]
+
+
+def test_without_settings_an_alert_carries_and_links_to_the_kvwatch_that_sent_it() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    (((alert,),),) = [bench.them.take()]
+    assert alert["labels"]["instance"] == "gpu-1:20058"
+    assert alert["annotations"]["runbook_url"] == "http://gpu-1:20058/runbook#KVWatchPreemptionStorm"
+    assert alert["annotations"]["status_url"] == alert["generatorURL"] == "http://gpu-1:20058/"
+
+
+def test_a_label_of_the_settings_goes_before_the_instance_kvwatch_finds() -> None:
+    bench = Bench(labels={"instance": "vllm-0"})
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    ((alert,),) = bench.them.take()
+    assert alert["labels"]["instance"] == "vllm-0"
 
 
 def test_nothing_fires_nothing_is_sent() -> None:
@@ -142,7 +168,9 @@ def test_a_firing_alert_is_told_again_every_resend_with_the_same_start_and_the_l
 
 def test_polls_rarer_than_the_resend_stretch_the_end() -> None:
     them, clock = Alertmanagers(), HandClock()
-    push = AlertmanagerPush(AlertmanagerSettings(urls=[ONE]), clock, them, poll_interval=300.0, post_to=them.post_to)
+    push = AlertmanagerPush(
+        AlertmanagerSettings(urls=[ONE]), clock, them, poll_interval=300.0, instance="gpu-1:20058", post_to=them.post_to
+    )
     push.publish(view(storm(since=1000.0)))
     push.replicas[0].step()
     ((alert,),) = them.take()
@@ -367,7 +395,7 @@ def test_posts_that_hang_do_not_hold_up_the_stop(seconds) -> None:
         return Outcome.ACCEPTED, ""
 
     bench = Bench(urls=["http://am-1:9093", "http://am-2:9093", "http://am-3:9093"])
-    push = AlertmanagerPush(bench.settings, bench.clock, bench.them, poll_interval=5.0, post_to=lambda *_: hangs)
+    push = AlertmanagerPush(bench.settings, bench.clock, bench.them, poll_interval=5.0, instance="gpu-1:20058", post_to=lambda *_: hangs)
     push.start()
     push.publish(view(storm(since=1000.0)))
     asked.wait(10)

@@ -42,18 +42,25 @@ class Notification:
         """Whether it fires, or did within `RESOLVED_RETENTION`."""
         return self.resolved_at is None or monotonic - self.resolved_at <= RESOLVED_RETENTION
 
-    def as_json(self, *, unix: float, resend: float, generator_url: str | None) -> dict[str, object]:
-        """The object of Alertmanager's v2 API. ``endsAt`` is never before ``startsAt``, whatever the wall clock did: that is a 400."""
+    def as_json(self, *, unix: float, resend: float, page_url: str) -> dict[str, object]:
+        """The object of Alertmanager's v2 API; *page_url* is where people reach kvwatch's page, without a final slash.
+
+        ``endsAt`` is never before ``startsAt``, whatever the wall clock did: that is a 400.
+        """
         ends = unix + _VALIDITY * resend if self.resolved_unix is None else self.resolved_unix
-        body: dict[str, object] = {
-            "labels": dict(self.labels),
-            "annotations": {"summary": self.summary, "description": self.description},
+        labels = dict(self.labels)
+        return {
+            "labels": labels,
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": f"{page_url}/runbook#{labels['alertname']}",
+                "status_url": f"{page_url}/",
+            },
             "startsAt": rfc3339(self.starts_unix),
             "endsAt": rfc3339(max(ends, self.starts_unix)),
+            "generatorURL": f"{page_url}/",
         }
-        if generator_url is not None:
-            body["generatorURL"] = generator_url
-        return body
 
 
 class AlertRecord:

@@ -9,6 +9,7 @@ polls nor the other replicas.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -17,6 +18,7 @@ import structlog
 
 from kvwatch.clock import Clock
 from kvwatch.config.settings import AlertmanagerSettings
+from kvwatch.config.web import WebSettings
 from kvwatch.exporter.alertmanager.client import Outcome, Post, http_post
 from kvwatch.exporter.alertmanager.notifications import AlertRecord, Delivery, Notification
 from kvwatch.model import TargetView
@@ -40,8 +42,26 @@ class PushTelemetry(Protocol):
         ...
 
 
+def instance_of(web: WebSettings) -> str:
+    """The ``host:port`` of this kvwatch, as others may know it."""
+    return f"{socket.gethostname()}:{web.host_port[1]}"
+
+
+def own_labels(settings: AlertmanagerSettings, instance: str) -> dict[str, str]:
+    """What makes this kvwatch's alerts its own: sidecars all call their target 127.0.0.1, so without them a fleet's alerts would be one."""
+    return {"instance": instance, **settings.labels}
+
+
+def page_url_of(settings: AlertmanagerSettings, instance: str) -> str:
+    """Where people reach the page, without a final slash."""
+    return (settings.external_url or f"http://{instance}").rstrip("/")
+
+
 class AlertmanagerPush:
-    """Tells every configured Alertmanager what fires and what has ended; ``post_to`` makes the transport of one URL."""
+    """Tells every configured Alertmanager what fires and what has ended; ``post_to`` makes the transport of one URL.
+
+    *instance* is the ``host:port`` of this kvwatch: a label of its alerts, as Prometheus' would be, unless the settings give another.
+    """
 
     def __init__(
         self,
@@ -50,15 +70,17 @@ class AlertmanagerPush:
         telemetry: PushTelemetry,
         *,
         poll_interval: float,
+        instance: str,
         post_to: Callable[[str, AlertmanagerSettings], Post] = http_post,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._record = AlertRecord(settings.labels)
+        self._record = AlertRecord(own_labels(settings, instance))
+        page_url = page_url_of(settings, instance)
         self._stopping = threading.Event()
         resend = max(settings.resend, poll_interval)
         self.replicas = tuple(
-            Replica(url, post_to(url, settings), self._notifications, clock, telemetry, resend=resend, generator_url=settings.external_url)
+            Replica(url, post_to(url, settings), self._notifications, clock, telemetry, resend=resend, page_url=page_url)
             for url in settings.urls
         )
         self._threads = tuple(
@@ -113,7 +135,7 @@ class Replica:
         telemetry: PushTelemetry,
         *,
         resend: float,
-        generator_url: str | None,
+        page_url: str,
     ) -> None:
         self.wake = threading.Event()
         self._url = url
@@ -122,7 +144,7 @@ class Replica:
         self._clock = clock
         self._telemetry = telemetry
         self._resend = resend
-        self._generator_url = generator_url
+        self._page_url = page_url
         self._delivery = Delivery(resend)
         self._reached = True
         telemetry.alertmanager_added(url)
@@ -149,7 +171,7 @@ class Replica:
 
     def _send(self, batch: Sequence[Notification], known: Sequence[Notification]) -> bool:
         unix = self._clock.unix()
-        body = json.dumps([one.as_json(unix=unix, resend=self._resend, generator_url=self._generator_url) for one in batch])
+        body = json.dumps([one.as_json(unix=unix, resend=self._resend, page_url=self._page_url) for one in batch])
         outcome, detail = self._post(body.encode())
         self._telemetry.notification_ended(self._url, failed=outcome is not Outcome.ACCEPTED)
         now = self._clock.monotonic()
