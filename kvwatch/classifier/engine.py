@@ -128,8 +128,8 @@ class EngineClassifier:
         lifeless = self._history.quiet.seconds_without_life()
         if not lifeless or self._http_when_alive is None:
             self._http_when_alive, self._hung = http_requests, False
-        if http_requests is None or self._http_when_alive is None:
-            return False
+        if http_requests is None or self._http_when_alive is None or snapshot.computed_prompt_tokens is not None:
+            return False  # since vLLM 0.16 at the latest an abort sets the gauges, so those that stand still are a hung engine's
         left, there = http_requests - self._http_when_alive, (snapshot.running or 0.0) + (snapshot.waiting or 0.0)
         if lifeless is not None and lifeless >= _SILENT_FIRST * self._policy.thresholds.stall and left < there:
             self._hung = True

@@ -102,7 +102,7 @@ def test_preemptions_of_two_minutes_ago_are_over_when_none_came_in_the_last_half
     assert cause_of(preempting, over) is None
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(None, Cause.PREEMPTING), (5.0, Cause.PREEMPTING), (6.0, None)])
+@pytest.mark.parametrize(("seconds", "expected"), [(None, Cause.PREEMPTING), (3.0, Cause.PREEMPTING), (4.0, None)])
 def test_a_cool_cache_without_a_queue_ends_even_a_storm(seconds, expected):
     storm = signals(every=usage(0.99) | {"preemptions": 50.0, "preemption_ratio": 0.4}, cool_seconds=seconds)
     assert cause_of(preempting, storm) == expected
@@ -325,7 +325,7 @@ def test_every_cause_belongs_to_exactly_one_state():
 
 def test_evidence_is_words_with_numbers():
     found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
-    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment < about 1 725 the next admission needs")
+    assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment, the next admission may need 2 250")
 
 
 def test_a_queue_that_nobody_can_explain_is_not_health():

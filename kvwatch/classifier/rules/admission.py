@@ -34,7 +34,7 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     if next_prompt_does_not_fit(signals) and needed is not None and not (signals.ceiling_known and is_pinned(signals)):
         pool = signals.capacity_tokens
         free, missing = (f"{number((1 - full) * pool)} KV tokens", number(needed * pool)) if pool else (percent(1 - full), percent(needed))
-        reason = f"{free} free at the fullest moment < about {missing} the next admission needs"
+        reason = f"{free} free at the fullest moment, the next admission may need {missing}"
         return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     if is_hot(signals) and not is_pinned(signals):
         reason = f"KV cache at {percent(full)} at its fullest, running between {number(_low(signals))} and {number(_peak(signals))}"

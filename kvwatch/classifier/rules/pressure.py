@@ -11,12 +11,13 @@ from typing import Final
 from kvwatch.model import Signals
 
 _HOT: Final = 0.90
-_LONGER_THAN_MEAN: Final = 1.15
-"""The request at the head of a blocked queue is longer than the mean one: short ones pass sooner."""
+_LONGER_THAN_MEAN: Final = 1.5
+"""The request at the head of a blocked queue is longer than the mean one, for short ones pass sooner. Nearer a tie, blocks are named before
+slots: with more slots the next one would be preempted (``limits_meet_10_v032``; slots from 1.6 on: ``shared_prefix_v032``)."""
 _PROMPTS_AT_ONCE: Final = 2.5
 _HALF_FULL: Final = 0.50
-_OVER: Final = 6.0
-"""Seconds of a cool cache without a queue: two polls at the default interval; with the time to leave a state, 20 s after the end."""
+_OVER: Final = 4.0
+"""Seconds of a cool cache without a queue: two polls at the default interval; with the time to leave a state, 15 s after the end."""
 _MOSTLY_AT_CEILING: Final = 0.4
 _BATCH_AT_CEILING: Final = 0.9
 

@@ -19,6 +19,6 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     evidence = [f"{counted(signals.recent.queue.mean, 'request')} waiting", f"running stands at {ceiling}, {stands}"]
     full, needed = fullness(signals), share_needed(signals)
     if full is not None and needed is not None:
-        room = f"KV cache at {percent(full)} at its fullest, one more needs about {percent(needed)}"
+        room = f"KV cache at {percent(full)} at its fullest, one more may need {percent(needed)}"
         evidence.append(f"{room}: blocks are right behind the slots" if next_prompt_does_not_fit(signals) else room)
     return Candidate(State.COMPUTE_BOUND, Cause.SEQUENCE_SLOTS, tuple(evidence))
