@@ -101,7 +101,7 @@ class AlertmanagerSettings(Section):
     external_url: str | None = None
     """Where a person reaches kvwatch's page: the alerts link to it and to its runbook. http://HOST:PORT of this kvwatch when not given."""
     timeout: PositiveDuration = 10.0
-    """How long a push waits for the connection, and then for the answer."""
+    """How long a push may take in all, from looking up the name to the last byte of the answer."""
     resend: PositiveDuration = 60.0
     """How often a firing alert is sent again."""
     basic_auth: BasicAuthSettings | None = None

@@ -8,6 +8,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
+from requests.exceptions import InvalidURL
+from urllib3.exceptions import DecodeError, InvalidHeader, LocationValueError
+
 from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
 from kvwatch.poller.exposition import excerpt
@@ -20,6 +23,11 @@ _REASONS: Final[tuple[tuple[type[BaseException], FailureReason], ...]] = (
     (http.client.IncompleteRead, FailureReason.RESET),
     (http.client.HTTPException, FailureReason.NOT_METRICS),
     (zlib.error, FailureReason.ENCODING),
+    (InvalidHeader, FailureReason.NOT_METRICS),  # two lengths that differ
+    (LocationValueError, FailureReason.DNS),  # a label that is empty or too long
+    (InvalidURL, FailureReason.DNS),
+    (UnicodeError, FailureReason.DNS),  # no IDNA
+    (DecodeError, FailureReason.ENCODING),
 )
 
 
@@ -43,14 +51,17 @@ def _words(cause: BaseException, reason: FailureReason, deadline: float) -> str:
     """One line for a person. Nothing of the request is in it, and of the answer no more than an excerpt."""
     match reason:
         case FailureReason.TIMEOUT:
-            return f"no whole answer within {deadline:g} s"
+            said = f"no whole answer within {deadline:g} s"
         case FailureReason.TLS:
-            return str(getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "the handshake failed")
+            said = str(getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "the handshake failed")
         case FailureReason.NOT_METRICS:
-            return f"the peer does not speak HTTP: {excerpt(str(cause))}"
+            said = f"the peer does not speak HTTP: {excerpt(str(cause))}"
+        case FailureReason.DNS:
+            said = "not a host name"
         case FailureReason.ENCODING:
-            return "the body cannot be unpacked"
+            said = "the body cannot be unpacked"
         case _ if isinstance(cause, http.client.IncompleteRead):
-            return "the body ended before its announced length"
+            said = "the body ended before its announced length"
         case _:
-            return getattr(cause, "strerror", None) or "the peer closed the connection without an answer"
+            said = getattr(cause, "strerror", None) or "the peer closed the connection without an answer"
+    return said

@@ -6,29 +6,28 @@ retried, the next poll is the retry; no redirect is followed; no proxy and no ~/
 
 from __future__ import annotations
 
-import ssl
 import zlib
 from collections.abc import Callable
 from contextlib import closing
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 import requests
 import requests.adapters
 import requests.auth
 import requests.utils
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
-from urllib3 import HTTPResponse, HTTPSConnectionPool
+from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
 from kvwatch import __version__
 from kvwatch.clock import Clock
 from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
-from kvwatch.poller.connection import BoundedHTTPConnection, BoundedHTTPSConnection, Deadline
 from kvwatch.poller.exposition import excerpt
 from kvwatch.poller.failure import failure
+from kvwatch.transport.adapter import DeadlineAdapter
+from kvwatch.transport.connection import Deadline
 
 Fetch = Callable[[str], bytes]
 """What the daemon needs: ``partial(fetch, deadline=…, max_bytes=…, clock=…)``, or a test's function."""
@@ -66,7 +65,7 @@ def fetch(
     until = Deadline(clock, deadline)
     auth = _Bearer(_token(bearer_token_file)) if bearer_token_file is not None else None
     verify = True if ca_file is None else str(ca_file)
-    with closing(_Adapter(until)) as adapter:
+    with closing(DeadlineAdapter(until)) as adapter:
         try:
             request = _authorised(_prepared(url), auth)
             if trust_environment:
@@ -93,7 +92,7 @@ def _authorised(request: requests.PreparedRequest, auth: _Bearer | None) -> requ
 
 
 def _send_as_told_by_environment(
-    request: requests.PreparedRequest, adapter: _Adapter, deadline: float, verify: bool | str
+    request: requests.PreparedRequest, adapter: DeadlineAdapter, deadline: float, verify: bool | str
 ) -> requests.Response:
     """Through HTTP_PROXY, with the credentials of ~/.netrc unless there are others."""
     with requests.Session() as session:
@@ -112,29 +111,6 @@ def _send_as_told_by_environment(
     )
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
-    """Gives each connection its deadline, and TLS a context that is loaded once rather than for every poll."""
-
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
-        super().__init__(pool_connections=1, pool_maxsize=1)
-
-    def get_connection_with_tls_context(
-        self, request: requests.PreparedRequest, verify: bool | str | None, proxies: Any = None, cert: Any = None
-    ) -> Any:
-        pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
-        connection: Callable[..., object] = BoundedHTTPConnection
-        if isinstance(pool, HTTPSConnectionPool):
-            connection = BoundedHTTPSConnection
-            pool.ca_certs = pool.ca_cert_dir = None  # the context has them
-            pool.conn_kw["ssl_context"] = tls_context(Path(verify if isinstance(verify, str) else DEFAULT_CA_BUNDLE_PATH))
-        cast("Any", pool).ConnectionCls = partial(connection, deadline=self._deadline)
-        return pool
-
-    def cert_verify(self, *_: Any, **__: Any) -> None:
-        """Nothing: it would have the authorities loaded again for this connection."""
-
-
 class _Bearer(requests.auth.AuthBase):
     """Its presence also keeps ~/.netrc out."""
 
@@ -144,21 +120,6 @@ class _Bearer(requests.auth.AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = f"Bearer {self._token}"
         return request
-
-
-def tls_context(authorities: Path) -> ssl.SSLContext:
-    """A client context that trusts `authorities` (a file or a directory), made anew when the file has changed."""
-    try:
-        return _tls_context(authorities, authorities.stat().st_mtime_ns)
-    except OSError as error:  # ssl.SSLError is one
-        raise ScrapeError(FailureReason.TLS, f"the CA file {authorities} cannot be used: {error.strerror or error}") from None
-
-
-@lru_cache(maxsize=16)
-def _tls_context(authorities: Path, _changed: int) -> ssl.SSLContext:
-    if authorities.is_dir():
-        return ssl.create_default_context(capath=str(authorities))
-    return ssl.create_default_context(cafile=str(authorities))
 
 
 def _token(path: Path) -> str:
@@ -191,11 +152,18 @@ def _read(raw: HTTPResponse, max_bytes: int, deadline: Deadline) -> bytes:
     packed = (raw.headers.get("Content-Encoding") or "identity").lower()
     unpack = _unpacker(packed)
     while chunk := raw.read1(_CHUNK, decode_content=False):
-        body += chunk if unpack is None else unpack.decompress(chunk, max_bytes + 1 - len(body))
+        if unpack is None:
+            body += chunk
+        while unpack is not None and chunk:
+            if unpack.eof:  # RFC 1952: a body may be several members one after another
+                unpack = _unpacker(packed)
+                assert unpack is not None  # noqa: S101 - the same packing
+            body += unpack.decompress(chunk, max_bytes + 1 - len(body))
+            if len(body) > max_bytes:
+                raise too_large
+            chunk = unpack.unused_data
         if len(body) > max_bytes:
             raise too_large
-        if unpack is not None and unpack.eof:
-            break
         deadline.remaining()
     if unpack is not None and not unpack.eof:
         raise ScrapeError(FailureReason.RESET, f"the {packed} body is cut off")
@@ -207,6 +175,9 @@ class _Unpacker(Protocol):
 
     @property
     def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 

@@ -106,7 +106,7 @@ def test_a_restarted_kvwatch_goes_on_with_the_same_alert_and_nobody_hears_of_an_
 def test_a_bad_alert_is_refused_and_the_good_one_of_the_batch_is_kept(running: str) -> None:
     good = {"labels": {"alertname": "KVWatchKVBound", "severity": "warning"}}
     bad = {"labels": {"a-b": "c"}}
-    outcome, detail = http_post(running, AlertmanagerSettings())(json.dumps([good, bad]).encode())
+    outcome, detail = http_post(running, AlertmanagerSettings(), CLOCK)(json.dumps([good, bad]).encode())
     assert outcome is Outcome.REFUSED
     assert "a-b" in detail
     assert [alert["labels"]["alertname"] for alert in known(running)] == ["KVWatchKVBound"]
@@ -237,7 +237,7 @@ def guarded(require_tool: Callable[[str], Path], tmp_path: Path, webhook: Webhoo
 def test_tls_and_a_password_from_a_file_that_may_change(guarded: tuple[str, Path, Path]) -> None:
     url, certificate, password = guarded
     auth = BasicAuthSettings(username="kvwatch", password_file=password)
-    post = http_post(url, AlertmanagerSettings(ca_file=certificate, basic_auth=auth))
+    post = http_post(url, AlertmanagerSettings(ca_file=certificate, basic_auth=auth), CLOCK)
     body = json.dumps([{"labels": {"alertname": "KVWatchKVBound"}}]).encode()
     assert post(body) == (Outcome.ACCEPTED, "")
 
@@ -248,6 +248,6 @@ def test_tls_and_a_password_from_a_file_that_may_change(guarded: tuple[str, Path
     password.write_text(PASSWORD)
     assert post(body) == (Outcome.ACCEPTED, "")
 
-    outcome, detail = http_post(url, AlertmanagerSettings(basic_auth=auth))(body)
+    outcome, detail = http_post(url, AlertmanagerSettings(basic_auth=auth), CLOCK)(body)
     assert outcome is Outcome.FAILED
     assert "CERTIFICATE_VERIFY_FAILED" in detail

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import peers
 import pytest
 
+from kvwatch.clock import SystemClock
 from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
 from kvwatch.exporter.alertmanager.client import Outcome, http_post
+
+CLOCK = SystemClock()
 
 
 class Peer(HTTPServer):
@@ -56,7 +60,7 @@ def peer() -> Iterator[Peer]:
 
 
 def test_a_post_goes_to_the_v2_api_below_the_given_url(peer: Peer) -> None:
-    assert http_post(f"{peer.url}/am/", AlertmanagerSettings())(b"[]") == (Outcome.ACCEPTED, "")
+    assert http_post(f"{peer.url}/am/", AlertmanagerSettings(), CLOCK)(b"[]") == (Outcome.ACCEPTED, "")
     ((path, headers, body),) = peer.requests
     assert (path, headers["Content-Type"], body) == ("/am/api/v2/alerts", "application/json", b"[]")
     assert headers["User-Agent"].startswith("kvwatch/")
@@ -69,7 +73,7 @@ def test_a_post_goes_to_the_v2_api_below_the_given_url(peer: Peer) -> None:
 )
 def test_the_status_decides_and_the_peers_words_are_kept_short(peer: Peer, status: int, outcome: Outcome) -> None:
     peer.status, peer.text = status, "no " * 10_000
-    got, detail = http_post(peer.url, AlertmanagerSettings())(b"[]")
+    got, detail = http_post(peer.url, AlertmanagerSettings(), CLOCK)(b"[]")
     assert got is outcome
     assert len(detail) <= 300
     assert outcome is Outcome.ACCEPTED or detail.startswith(f"HTTP {status} no no")
@@ -77,14 +81,14 @@ def test_the_status_decides_and_the_peers_words_are_kept_short(peer: Peer, statu
 
 def test_a_redirect_is_not_followed(peer: Peer) -> None:
     peer.status, peer.headers_out = 302, {"Location": f"{peer.url}/elsewhere"}
-    outcome, detail = http_post(peer.url, AlertmanagerSettings())(b"[]")
+    outcome, detail = http_post(peer.url, AlertmanagerSettings(), CLOCK)(b"[]")
     assert (outcome, detail) == (Outcome.FAILED, "HTTP 302")
     assert len(peer.requests) == 1
 
 
 def test_a_bearer_token_is_read_anew_for_every_post(peer: Peer, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    post = http_post(peer.url, AlertmanagerSettings(bearer_token_file=token))
+    post = http_post(peer.url, AlertmanagerSettings(bearer_token_file=token), CLOCK)
     for text in ("first\n", "second\n"):
         token.write_text(text)
         post(b"[]")
@@ -94,7 +98,7 @@ def test_a_bearer_token_is_read_anew_for_every_post(peer: Peer, tmp_path: Path) 
 def test_basic_auth_is_utf8_and_keeps_spaces(peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "password").write_text(" pässwort \n", encoding="utf-8")
     auth = BasicAuthSettings(username="kvwatch", password_file=tmp_path / "password")
-    http_post(peer.url, AlertmanagerSettings(basic_auth=auth))(b"[]")
+    http_post(peer.url, AlertmanagerSettings(basic_auth=auth), CLOCK)(b"[]")
     scheme, _, value = peer.requests[0][1]["Authorization"].partition(" ")
     assert (scheme, base64.b64decode(value).decode()) == ("Basic", "kvwatch: pässwort ")
 
@@ -103,14 +107,14 @@ def test_the_environments_proxy_and_netrc_are_not_asked(peer: Peer, tmp_path: Pa
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    assert http_post(peer.url, AlertmanagerSettings())(b"[]") == (Outcome.ACCEPTED, "")
+    assert http_post(peer.url, AlertmanagerSettings(), CLOCK)(b"[]") == (Outcome.ACCEPTED, "")
     assert "Authorization" not in peer.requests[0][1]
 
 
 @pytest.mark.parametrize("secret", [b"top\nsecret", "gehe\u20acim".encode(), b"\xff\xfesecret"], ids=["newline", "not latin-1", "not text"])
 def test_a_token_that_cannot_be_sent_is_a_failure_that_does_not_quote_it(peer: Peer, tmp_path: Path, secret: bytes) -> None:
     (tmp_path / "token").write_bytes(secret)
-    outcome, detail = http_post(peer.url, AlertmanagerSettings(bearer_token_file=tmp_path / "token"))(b"[]")
+    outcome, detail = http_post(peer.url, AlertmanagerSettings(bearer_token_file=tmp_path / "token"), CLOCK)(b"[]")
     assert outcome is Outcome.FAILED
     assert detail
     assert "secret" not in detail
@@ -119,7 +123,7 @@ def test_a_token_that_cannot_be_sent_is_a_failure_that_does_not_quote_it(peer: P
 
 
 def test_a_missing_credentials_file_is_a_failure_that_names_the_file(peer: Peer, tmp_path: Path) -> None:
-    outcome, detail = http_post(peer.url, AlertmanagerSettings(bearer_token_file=tmp_path / "gone"))(b"[]")
+    outcome, detail = http_post(peer.url, AlertmanagerSettings(bearer_token_file=tmp_path / "gone"), CLOCK)(b"[]")
     assert outcome is Outcome.FAILED
     assert "gone" in detail
 
@@ -127,6 +131,39 @@ def test_a_missing_credentials_file_is_a_failure_that_names_the_file(peer: Peer,
 def test_nobody_listening_is_a_failure() -> None:
     with HTTPServer(("127.0.0.1", 0), Handler) as closed:
         url = f"http://127.0.0.1:{closed.server_port}"
-    outcome, detail = http_post(url, AlertmanagerSettings())(b"[]")
+    outcome, detail = http_post(url, AlertmanagerSettings(), CLOCK)(b"[]")
     assert outcome is Outcome.FAILED
     assert "Connection refused" in detail
+
+
+HEAD = b"HTTP/1.1 500 Internal Server Error\r\n"
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        pytest.param(peers.drips(b"HTTP/1.1 200 OK\r\nX: ", b"x"), id="header-dripped"),
+        pytest.param(peers.drips(HEAD + b"\r\n", b"x"), id="body-dripped"),
+        pytest.param(peers.drips(b"", b"H"), id="first-line-dripped"),
+        pytest.param(peers.is_silent, id="silent"),
+        pytest.param(peers.resets, id="reset"),
+        pytest.param(peers.sends(), id="closed"),
+        pytest.param(peers.sends(HEAD + b"Content-Length: 100\r\n\r\nhalf"), id="body-cut"),
+        pytest.param(peers.sends(HEAD + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope"), id="badly-packed"),
+        pytest.param(peers.sends(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), id="badly-chunked"),
+        pytest.param(peers.sends(HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nx"), id="two-lengths"),
+        pytest.param(peers.sends(b"SSH-2.0-OpenSSH\r\n"), id="not-http"),
+        pytest.param(peers.sends(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"), id="redirect"),
+    ],
+)
+def test_whatever_it_does_is_an_outcome_within_the_timeout(behave, seconds):
+    server = peers.Peer(behave)
+    try:
+        post, ended = http_post(server.url, AlertmanagerSettings(timeout=0.5), CLOCK), []
+        assert seconds(lambda: ended.append(post(b"[]"))) < 3.0
+        ((outcome, detail),) = ended
+        assert outcome is Outcome.FAILED
+        assert detail
+        assert detail.isprintable()
+    finally:
+        server.close()

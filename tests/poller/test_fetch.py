@@ -16,8 +16,8 @@ from peers import BODY, answer, drips, is_silent, resets, sends, sends_without_e
 from kvwatch.clock import SystemClock
 from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
-from kvwatch.poller import connection
 from kvwatch.poller.fetch import fetch as real_fetch
+from kvwatch.transport import connection
 
 DEADLINE = 0.3
 LATE = 0.9
@@ -297,3 +297,24 @@ def test_a_ca_file_that_cannot_be_used_is_named(tmp_path):
         failure = failure_of(lambda file=file: fetch("https://127.0.0.1:9/metrics", ca_file=file))
         assert failure.reason is FailureReason.TLS
         assert file.name in failure.detail
+
+
+def test_a_body_of_several_gzip_members_is_read_to_the_end(peer):
+    body = b"# TYPE a gauge\na 1\n"
+    packed = gzip.compress(body) + gzip.compress(BODY) + gzip.compress(b"")
+    server = peer(sends(answer(packed, b"HTTP/1.1 200 OK", b"Content-Encoding: gzip")))
+    assert fetch(server.url) == body + BODY
+
+
+@pytest.mark.parametrize("label", ["x" * 64, "a..b", "\u2603" * 60], ids=["long", "empty", "idna"])
+def test_a_name_that_can_be_none_is_its_own_fault(label):
+    with pytest.raises(ScrapeError) as caught:
+        fetch(f"http://{label}.invalid/metrics")
+    assert caught.value.reason is FailureReason.DNS
+
+
+def test_two_lengths_are_the_peers_fault(peer):
+    server = peer(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx"))
+    with pytest.raises(ScrapeError) as caught:
+        fetch(server.url)
+    assert caught.value.reason is FailureReason.NOT_METRICS

@@ -45,8 +45,9 @@ class Notification:
     def as_json(self, *, unix: float, resend: float, page_url: str) -> dict[str, object]:
         """The object of Alertmanager's v2 API; *page_url* is where people reach kvwatch's page, without a final slash.
 
-        ``endsAt`` is never before ``startsAt``, whatever the wall clock did: that is a 400.
+        Whatever the wall clock did, nothing starts in the future or ends before it starts, which would be a 400.
         """
+        starts = min(self.starts_unix, unix)
         ends = unix + _VALIDITY * resend if self.resolved_unix is None else self.resolved_unix
         labels = dict(self.labels)
         return {
@@ -57,8 +58,8 @@ class Notification:
                 "runbook_url": f"{page_url}/runbook#{labels['alertname']}",
                 "status_url": f"{page_url}/",
             },
-            "startsAt": rfc3339(self.starts_unix),
-            "endsAt": rfc3339(max(ends, self.starts_unix)),
+            "startsAt": rfc3339(starts),
+            "endsAt": rfc3339(max(ends, starts)),
             "generatorURL": f"{page_url}/",
         }
 

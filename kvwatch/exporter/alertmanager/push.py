@@ -71,7 +71,7 @@ class AlertmanagerPush:
         *,
         poll_interval: float,
         instance: str,
-        post_to: Callable[[str, AlertmanagerSettings], Post] = http_post,
+        post_to: Callable[[str, AlertmanagerSettings, Clock], Post] = http_post,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class AlertmanagerPush:
         self._stopping = threading.Event()
         resend = max(settings.resend, poll_interval)
         self.replicas = tuple(
-            Replica(url, post_to(url, settings), self._notifications, clock, telemetry, resend=resend, page_url=page_url)
+            Replica(url, post_to(url, settings, clock), self._notifications, clock, telemetry, resend=resend, page_url=page_url)
             for url in settings.urls
         )
         self._threads = tuple(
@@ -102,6 +102,8 @@ class AlertmanagerPush:
 
     def forget(self, target: str) -> None:
         """A target is watched no more; what fired for it is resolved."""
+        if not self.replicas:
+            return
         with self._lock:
             self._record.forget(target, monotonic=self._clock.monotonic(), unix=self._clock.unix())
         self._wake()
