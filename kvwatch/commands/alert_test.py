@@ -61,7 +61,8 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
         confirmed_at=0.0,
     )
     body = alert.as_json(unix=now, resend=arguments.seconds / _RESENDS, page_url=page_url_of(settings.alertmanager, instance))
-    outcomes = [_send(url, json.dumps([body]).encode(), http_post(url, settings.alertmanager)) for url in settings.alertmanager.urls]
+    sent, clock = json.dumps([body]).encode(), SystemClock()
+    outcomes = [_send(url, sent, http_post(url, settings.alertmanager, clock)) for url in settings.alertmanager.urls]
     return 0 if all(outcomes) else 1
 
 
