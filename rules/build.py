@@ -29,7 +29,7 @@ _HEAD: Final = f"""\
 # - KVWatchDown looks for a scrape job whose name contains "kvwatch".
 #
 # What was seen last stands for lost polls and lost scrapes until it is {EVIDENCE_SECONDS:.0f} s old: that is what last_over_time does
-# here. A warning goes on for {HOLD_SECONDS:.0f} s after its condition; a page ends with it, and its dips of so long are in the expression.
+# here. A warning goes on for {HOLD_SECONDS:.0f} s after its condition; a page ends with it, and its dips are in the expression.
 groups:
   - name: kvwatch.alerts
     # Two scrapes a minute would add half a minute to a page.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from kvwatch.alerts.times import EVIDENCE_SECONDS, HOLD_SECONDS
+from kvwatch.alerts.times import HOLD_SECONDS
 from kvwatch.config.policy import Policy
 from kvwatch.model import Change, Severity, Signals, Verdict
 
@@ -66,8 +66,6 @@ class AlertDefinition:
     """Extra labels, beside the severity and those of the engine."""
     hold_seconds: float = field(default=HOLD_SECONDS, kw_only=True)
     """How long it goes on firing after its condition."""
-    evidence_seconds: float = field(default=EVIDENCE_SECONDS, kw_only=True)
-    """How long what was seen last stands for what is not seen."""
 
     @property
     def prometheus_name(self) -> str:
@@ -81,3 +79,5 @@ class EngineAlert(AlertDefinition):
 
     condition: Condition = field(kw_only=True)
     describe: Description = field(kw_only=True)
+    seconds_before: Callable[[Facts], float] = field(default=lambda _facts: 0.0, kw_only=True)
+    """For how long the numbers say that the condition has held already, where they do: polls that were lost then count too."""

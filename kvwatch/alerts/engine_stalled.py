@@ -15,6 +15,12 @@ def condition(facts: Facts) -> bool | None:
     return None if facts.verdict.state is State.UNKNOWN else facts.verdict.cause is Cause.STALLED
 
 
+def seconds_before(facts: Facts) -> float:
+    """How long the engine had been silent for longer than the patience with it: counters that stood still across lost polls prove it."""
+    silent = None if facts.signals is None else facts.signals.seconds_without_life
+    return 0.0 if silent is None else max(0.0, silent - facts.policy.thresholds.stall)
+
+
 def describe(facts: Facts) -> str:
     """The silence, and how to get the users out of it."""
     return sentence(
@@ -34,6 +40,7 @@ ALERT: Final = EngineAlert(
     hold_seconds=0.0,  # the first token is its end
     condition=condition,
     describe=describe,
+    seconds_before=seconds_before,
     rule=PrometheusRule(
         comment="A hung engine does not heal; the first requests after a start may compile kernels for most of a minute.",
         expr=last_seen('max without (cause) (kvwatch_cause{cause="stalled"}) == 1', 'max without (cause) (kvwatch_cause{cause="stalled"})'),

@@ -13,7 +13,7 @@ from kvwatch.alerts.definition import AlertDefinition, Facts
 from kvwatch.alerts.registry import ENGINE_ALERTS, TARGET_DOWN
 from kvwatch.alerts.state import AlertPhase, AlertState
 from kvwatch.alerts.target_down import Failures, describe
-from kvwatch.alerts.times import at_least
+from kvwatch.alerts.times import EVIDENCE_SECONDS, at_least
 from kvwatch.config.policy import Policy
 from kvwatch.model import Alert, Change, ScrapeFailure, Signals, Verdict
 
@@ -25,14 +25,14 @@ class _Announced:
         self.definition = definition
         self._text = definition.summary
         self._state = AlertState(
-            for_seconds=definition.for_seconds, hold=definition.hold_seconds, evidence=at_least(definition.evidence_seconds, interval)
+            for_seconds=definition.for_seconds, hold=definition.hold_seconds, evidence=at_least(EVIDENCE_SECONDS, interval)
         )
 
-    def update(self, at: float, holds: bool | None, describe: Callable[[], str]) -> Alert | None:
+    def update(self, at: float, holds: bool | None, describe: Callable[[], str], before: float = 0.0) -> Alert | None:
         """The alert if it fires at *at*; see `AlertState.step`."""
         if holds:
             self._text = describe()
-        if self._state.step(at, holds) is not AlertPhase.FIRING or self._state.since is None:
+        if self._state.step(at, holds, before=before) is not AlertPhase.FIRING or self._state.since is None:
             return None
         return Alert(self.definition.name, self.definition.severity, self._state.since, self.definition.summary, self._text)
 
@@ -47,7 +47,10 @@ class EngineAlerts:
     def update(self, at: float, verdict: Verdict, signals: Signals | None, advice: Sequence[Change] = ()) -> tuple[Alert, ...]:
         """What fires after a poll; ``signals`` is ``None`` where it failed. `Alert.since` is when it began to fire."""
         facts = Facts(self._policy, verdict, signals, advice)
-        firing = (known.update(at, definition.condition(facts), partial(definition.describe, facts)) for definition, known in self._alerts)
+        firing = (
+            known.update(at, definition.condition(facts), partial(definition.describe, facts), definition.seconds_before(facts))
+            for definition, known in self._alerts
+        )
         return tuple(alert for alert in firing if alert is not None)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
 from kvwatch.alerts.promql import RUNNING, WAITING, last_of, number
-from kvwatch.alerts.times import HOLD_SECONDS
+from kvwatch.alerts.times import EVIDENCE_SECONDS
 from kvwatch.alerts.wording import evidence_of, load_of, sentence
 from kvwatch.config.policy import Thresholds
 from kvwatch.model import Severity, State, Window, recommended_max_num_seqs
@@ -51,7 +51,6 @@ ALERT: Final = EngineAlert(
     fires_when="the ratio above, at once",
     labels=MappingProxyType({"priority": "P1"}),
     hold_seconds=0.0,  # it never stands beside a state that says something else
-    evidence_seconds=HOLD_SECONDS,
     condition=condition,
     describe=describe,
     rule=PrometheusRule(
@@ -69,7 +68,7 @@ ALERT: Final = EngineAlert(
             "  )\n"
             "or\n"
             '  0 * max without (state) (kvwatch_state{state=~"healthy|compute_bound"} == 1)',
-            HOLD_SECONDS,
+            EVIDENCE_SECONDS,
         ),
         description=(
             number("{} preemptions in two minutes,\n", "kvwatch_preemptions", 'printf "%.0f"', labels='window="slow",', lately="max")

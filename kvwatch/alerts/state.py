@@ -52,23 +52,25 @@ class AlertState:
             return AlertPhase.FIRING
         return AlertPhase.INACTIVE if self._active_since is None else AlertPhase.PENDING
 
-    def step(self, at: float, holds: bool | None) -> AlertPhase:
-        """Take in what was seen at *at*, which never goes back; returns where the alert stands now."""
+    def step(self, at: float, holds: bool | None, *, before: float = 0.0) -> AlertPhase:
+        """Take in what was seen at *at*, which never goes back; returns where the alert stands now.
+
+        *before*: for how many seconds what was seen proves that the condition has held already.
+        """
         if self._stepped_at is not None and at - self._stepped_at > self._evidence:
             self._unmet(self._stepped_at + self._evidence, now=at)  # there was no step at which it would have been found
         self._stepped_at = at
         if holds is not None:
             self._seen, self._seen_at = holds, at
         if self._seen and self._seen_at is not None and at - self._seen_at <= self._evidence:
-            self._met(at)
+            self._met(at, at - before if holds else at)
         else:
             self._unmet(at, now=at)
         return self.phase
 
-    def _met(self, at: float) -> None:
+    def _met(self, at: float, since: float) -> None:
         self._unmet_since = None
-        if self._active_since is None:
-            self._active_since = at
+        self._active_since = since if self._active_since is None else min(since, self._active_since)
         if self.since is None and at - self._active_since >= self._for:
             self.since = at
 

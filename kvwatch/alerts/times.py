@@ -21,7 +21,7 @@ HOLD_SECONDS: Final = 60.0
 """How long a warning outlives its condition. Longer: fewer warnings split by a dip; shorter: its end is told sooner.
 
 A page has no such time, for it must not stand beside a state that says the engine is well. A storm that dips below its ratio while the
-cache still binds goes on for as long: five preemptions in two minutes are 24 s apart on average, so its dips are shorter.
+cache still binds goes on for `EVIDENCE_SECONDS`: five preemptions in two minutes are 24 s apart on average, so its dips are shorter.
 """
 
 
