@@ -1,187 +1,160 @@
-"""What one token costs in the KV cache, read from a model's ``config.json``.
+"""What a model keeps in the KV cache, read from its ``config.json``: for each layer the caches it holds.
 
-Per token and layer: ``2 (K and V) x KV heads x head dim x bytes per element`` on all GPUs together. Multi-head latent
-attention keeps one compressed vector instead, ``kv_lora_rank + qk_rope_head_dim`` elements, the same on every GPU. The field
-names and the order in which they are looked up follow vLLM's ``model_arch_config_convertor.py`` (0.32). Where a config does
-not say that a layer's cache is bounded, the layer counts as full attention: the answer is then an upper bound.
+The field names and the order in which they are looked up follow vLLM 0.32 ``transformers_utils/model_arch_config_convertor.py``. What
+config.json leaves out because it is its class's default is looked up in a table of those defaults. Where a config does not say in
+understood words that a layer keeps less, the layer counts as full attention: the answer is then an upper bound, and says so.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
 
-from kvwatch.capacity.heads import attention_heads, heads_by_layer
-from kvwatch.capacity.layers import NO_KV, layer_windows, text_config, whole
-
-_ELEMENT_BYTES: Final = {
-    "float16": 2,
-    "fp16": 2,
-    "half": 2,
-    "bfloat16": 2,
-    "bf16": 2,
-    # vLLM serves float32 checkpoints in 16 bits unless told otherwise, and its KV cache follows.
-    "float32": 2,
-    "fp8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "fp8_inc": 1,
-}
-_MLA_DTYPE: Final = "fp8_ds_mla"
-KV_DTYPES: Final = ("auto", *(name for name in _ELEMENT_BYTES if name != "float32"), _MLA_DTYPE)
-"""What ``--kv-cache-dtype`` may be here."""
-_LATENT_NAMES_WITHOUT_MLA: Final = frozenset({"minicpm3"})
-"""Model types whose config names a latent rank but whose full keys and values vLLM caches all the same."""
-
-_ATTENTION_PER_LAYER: Final = {"longcat_flash": 2}
-"""Model types whose layers, as config.json counts them, hold more than one attention each."""
+from kvwatch.capacity.class_defaults import Defaults, complete
+from kvwatch.capacity.fields import Config, first_whole, layer_count, listed, model_type, text_config, whole
+from kvwatch.capacity.heads import Heads, attention_heads, heads_by_layer, layer_overrides
+from kvwatch.capacity.kinds import Kind, read_kinds, window_size
+from kvwatch.capacity.kv_dtype import checkpoint_kv_dtype
+from kvwatch.capacity.model import Attention, Indexer, Latent, Layer, Model, State
+from kvwatch.capacity.model_types import (
+    ATTENTION_PER_LAYER,
+    FULL_DESPITE_RANK,
+    KNOWN_ELSEWHERE,
+    LATENT_TYPES,
+    ONE_MORE,
+    STATE_BESIDE_ATTENTION,
+    STATE_IN_EVERY_LAYER,
+)
+from kvwatch.capacity.roles import refuse_without_plan
+from kvwatch.capacity.states import layer_state
 
 
-@dataclass(frozen=True, slots=True)
-class LayerGroup:
-    """Layers that cost the same on one GPU."""
+def read_model(config: Config, defaults: Defaults | None = None, drafts: int = 0) -> Model:
+    """What the layers of the model that ``config`` (a parsed ``config.json``) describes keep.
 
-    layers: int
-    bytes_per_token: int
-    """Of one such layer, on one GPU."""
-    window: int | None
-    """Tokens it keeps at most; ``None``: all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class KvLayout:
-    """The KV cache of one sequence on one GPU."""
-
-    groups: tuple[LayerGroup, ...]
-    copies: int
-    """On how many GPUs each element is held (KV heads fewer than GPUs, or a latent vector)."""
-    kind: str
-    """In words: ``32 layers x 8 KV heads x 128``."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes on one GPU for each token while the sequence is shorter than every window."""
-        return sum(group.layers * group.bytes_per_token for group in self.groups)
-
-    def sequence_bytes(self, tokens: int) -> int:
-        """Bytes on one GPU for a sequence of that many tokens; a sliding window bounds its layers."""
-        return sum(
-            group.layers * group.bytes_per_token * (tokens if group.window is None else min(tokens, group.window)) for group in self.groups
-        )
-
-
-def kv_layout(config: Mapping[str, object], *, kv_cache_dtype: str = "auto", tensor_parallel_size: int = 1) -> KvLayout:
-    """The KV cache per sequence and GPU of the model that ``config`` (a parsed ``config.json``) describes.
-
-    Raises `ValueError` with the reason when the config is not one of a decoder with a KV cache, a number is missing, or the
-    number of GPUs does not divide the heads.
+    ``drafts``: speculative tokens of a step, which widen a state. Raises `ValueError` with the reason when the config is not one of a
+    decoder with a KV cache, or a number is missing.
     """
-    if tensor_parallel_size < 1:
-        raise ValueError(f"tensor parallel size must be at least 1, not {tensor_parallel_size}")
-    text = text_config(config)
-    _refuse_what_is_not_understood(config, text)
-    count = _layer_count(text)
-    heads = attention_heads(text)
-    if heads is not None and heads % tensor_parallel_size:
-        raise ValueError(f"{heads} attention heads cannot be split over {tensor_parallel_size} GPUs")
-    windows = layer_windows(text, count)
-    notes = _notes(text, windows)
-    if _is_latent(text):
-        return _latent_layout(text, windows, kv_cache_dtype, tensor_parallel_size, notes)
-    element = _element_bytes(kv_cache_dtype)
-    cached = [
-        (window, kv_heads, head_dim)
-        for window, (kv_heads, head_dim) in zip(windows, heads_by_layer(text, windows, heads), strict=True)
-        if window != NO_KV and kv_heads
-    ]
-    _refuse_without_cache(cached)
-    _, kv_heads, head_dim = cached[0]
-    return KvLayout(
-        groups=_grouped([(window, 2 * _per_gpu(n, tensor_parallel_size) * dim * element) for window, n, dim in cached]),
-        copies=max(1, tensor_parallel_size // kv_heads),
-        kind=f"{len(cached)} layers x {kv_heads} KV heads x {head_dim}",
-        notes=notes,
+    whole_config = complete(config, defaults or {})
+    text = text_config(whole_config)
+    refuse_without_plan(whole_config, text)
+    count = layer_count(text)
+    known = not model_type(text) or model_type(text) in (defaults or {}) or model_type(text) in LATENT_TYPES | KNOWN_ELSEWHERE
+    read = read_kinds(text, count, known_type=known)
+    kinds, unknown = read.kinds[:count], list(read.unknown)
+    layers = _latent_layers(text, kinds, unknown, drafts) if _is_latent(text) else _attention_layers(text, kinds, unknown, drafts)
+    layers = (
+        layers * 1 if model_type(text) not in ATTENTION_PER_LAYER else [cache * ATTENTION_PER_LAYER[model_type(text)] for cache in layers]
+    )
+    if not any(layers):
+        raise ValueError("no layer of this model has a KV cache: there is nothing to plan")
+    own = checkpoint_kv_dtype(config, text)
+    return Model(
+        layers=tuple(layers),
+        heads=attention_heads(text),
+        kind=_in_words(layers),
+        notes=_notes(text, layers),
+        unknown=tuple(unknown),
+        own_kv_dtype=own[0] if own else None,
+        own_dtype_since=own[1] if own else (),
     )
 
 
-def _refuse_what_is_not_understood(config: Mapping[str, object], text: Mapping[str, object]) -> None:
-    if config.get("is_encoder_decoder") or text.get("is_encoder_decoder"):
-        raise ValueError("an encoder-decoder model caches its cross attention too, which is not understood here")
-    if text.get("compress_ratios"):
-        raise ValueError(f"{text.get('model_type', 'this model')} compresses its KV cache by layer (compress_ratios), not understood here")
+def _is_latent(text: Config) -> bool:
+    named = text.get("kv_lora_rank") or any(layer_overrides(text, i).get("kv_lora_rank") for i in range(1))
+    return bool(named) and (not model_type(text) or model_type(text) in LATENT_TYPES)
 
 
-def _refuse_without_cache(cached: Sequence[object]) -> None:
-    if not cached:
-        raise ValueError("no layer of this model has a KV cache: there is nothing to plan")
+def _state(text: Config, unknown: list[str], drafts: int) -> tuple[Layer, ...]:
+    state = layer_state(text, drafts)
+    if state is None:
+        reason = "the size of the state that layers without attention keep for each sequence (not counted)"
+        if reason not in unknown:
+            unknown.append(reason)
+        return ()
+    return (state,)
 
 
-def _layer_count(text: Mapping[str, object]) -> int:
-    for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"):
-        if key in text:
-            count = whole(text, key)
-            if not count:
-                raise ValueError(f"{key} is {text[key]!r}: a model has at least one layer")
-            return count * _ATTENTION_PER_LAYER.get(str(text.get("model_type")), 1)
-    kinds = text.get("layers_block_type") or text.get("hybrid_override_pattern")
-    if isinstance(kinds, Sequence) and kinds:
-        return len(kinds)
-    raise ValueError("not a model's config.json that kvwatch understands: it has no num_hidden_layers")
+def _attention_layers(text: Config, kinds: Sequence[Kind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
+    if text.get("kv_lora_rank") and model_type(text) not in FULL_DESPITE_RANK:
+        unknown.append(f"what kv_lora_rank means for model type {model_type(text)!r} (full keys and values are counted)")
+    attending = [kind for kind in kinds if kind in (Kind.FULL, Kind.WINDOW, Kind.CHUNK, Kind.HYBRID)]
+    heads: Sequence[Heads | None] = heads_by_layer(text, kinds) if attending else [None] * len(kinds)
+    found: list[tuple[Layer, ...]] = []
+    for kind, one in zip(kinds, heads, strict=True):
+        attention: tuple[Layer, ...] = ()
+        if one is not None and kind in (Kind.FULL, Kind.WINDOW, Kind.CHUNK, Kind.HYBRID):
+            attention = (Attention(one.kv_heads, one.key_dim, one.value_dim, _window(text, kind), _chunk(text, kind)),)
+        beside = kind in (Kind.STATE, Kind.HYBRID) or model_type(text) in STATE_BESIDE_ATTENTION | STATE_IN_EVERY_LAYER
+        found.append((*attention, *(_state(text, unknown, drafts) if beside else ())))
+    return found
 
 
-def _is_latent(text: Mapping[str, object]) -> bool:
-    return bool(text.get("kv_lora_rank")) and text.get("model_type") not in _LATENT_NAMES_WITHOUT_MLA
+def _window(text: Config, kind: Kind) -> int | None:
+    if kind != Kind.WINDOW:
+        return None
+    sizes = [n for n in listed(text, "sliding_window") if isinstance(n, int) and n > 0]
+    window = window_size(text) or (max(sizes) if sizes else None)
+    return window + 1 if window and model_type(text) in ONE_MORE else window
 
 
-def _latent_layout(text: Mapping[str, object], windows: Sequence[int | None], dtype: str, gpus: int, notes: tuple[str, ...]) -> KvLayout:
-    rank, rope = whole(text, "kv_lora_rank"), whole(text, "qk_rope_head_dim")
-    if not rank or rope is None:
-        raise ValueError("latent attention needs kv_lora_rank and qk_rope_head_dim")
-    # fp8_ds_mla: the latent in 8 bits, one float32 scale for each 128 of them, the rotary part in 16 bits (656 B for 512 + 64).
-    vector = rank + rank // 128 * 4 + 2 * rope if dtype == _MLA_DTYPE else (rank + rope) * _element_bytes(dtype)
+def _chunk(text: Config, kind: Kind) -> int | None:
+    return whole(text, "attention_chunk_size") if kind == Kind.CHUNK else None
+
+
+def _latent_layers(text: Config, kinds: Sequence[Kind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
+    ranks, ropes = listed(text, "kv_lora_rank"), listed(text, "qk_rope_head_dim")
     indexer = whole(text, "index_head_dim") or 0
-    if indexer:
-        # The sparse-attention indexer keeps its own 8-bit key and a float32 scale for each 128 of it.
-        vector += indexer + indexer // 128 * 4
-        notes = (*notes, "the sparse-attention indexer's keys are counted")
-    sizes = [(window, vector) for window in windows if window != NO_KV]
-    if not sizes:
-        raise ValueError("no layer of this model has a KV cache: there is nothing to plan")
-    return KvLayout(groups=_grouped(sizes), copies=gpus, kind=f"{len(sizes)} layers x one latent vector of {rank} + {rope}", notes=notes)
+    roles = listed(text, "indexer_types")
+    found: list[tuple[Layer, ...]] = []
+    for i, kind in enumerate(kinds):
+        own = layer_overrides(text, i)
+        rank = whole(own, "kv_lora_rank") or (ranks[i] if i < len(ranks) else whole(text, "kv_lora_rank"))
+        rope = own.get("qk_rope_head_dim", ropes[i] if i < len(ropes) else text.get("qk_rope_head_dim"))
+        if kind == Kind.STATE:
+            found.append(_state(text, unknown, drafts))
+        elif kind == Kind.NONE:
+            found.append(())
+        elif not isinstance(rank, int) or not isinstance(rope, int):
+            raise ValueError("latent attention needs kv_lora_rank and qk_rope_head_dim")
+        else:
+            select = indexer and (i >= len(roles) or roles[i] != "shared")
+            found.append((Latent(rank, rope, _window(text, kind)), *((Indexer(indexer),) if select else ())))
+    return found
 
 
-def _per_gpu(kv_heads: int, gpus: int) -> int:
-    if kv_heads >= gpus and kv_heads % gpus:
-        raise ValueError(f"{kv_heads} KV heads cannot be split over {gpus} GPUs")
-    if kv_heads < gpus and gpus % kv_heads:
-        raise ValueError(f"{kv_heads} KV heads cannot be replicated over {gpus} GPUs")
-    return max(1, kv_heads // gpus)
+def _in_words(layers: Sequence[tuple[Layer, ...]]) -> str:
+    caches = [cache for layer in layers for cache in layer]
+    latent = [cache for cache in caches if isinstance(cache, Latent)]
+    if latent:
+        return f"{len(latent)} layers x one latent vector of {latent[0].rank} + {latent[0].rope_dim}"
+    attention = [cache for cache in caches if isinstance(cache, Attention)]
+    if not attention:
+        return f"{len(caches)} layers with a state of fixed size, none with attention"
+    shapes = {(cache.kv_heads, cache.key_dim) for cache in attention}
+    if len(shapes) > 1:
+        return " + ".join(
+            f"{sum((cache.kv_heads, cache.key_dim) == shape for cache in attention)} layers x {shape[0]} KV heads x {shape[1]}"
+            for shape in sorted(shapes)
+        )
+    return f"{len(attention)} layers x {attention[0].kv_heads} KV heads x {attention[0].key_dim}"
 
 
-def _element_bytes(kv_cache_dtype: str) -> int:
-    if kv_cache_dtype == "auto":
-        return _ELEMENT_BYTES["float16"]
-    if kv_cache_dtype not in _ELEMENT_BYTES or kv_cache_dtype == "float32":
-        raise ValueError(f"KV cache dtype {kv_cache_dtype!r} is not one kvwatch can count: {', '.join(KV_DTYPES)}")
-    return _ELEMENT_BYTES[kv_cache_dtype]
-
-
-def _grouped(sizes: Sequence[tuple[int | None, int]]) -> tuple[LayerGroup, ...]:
-    return tuple(LayerGroup(layers=n, bytes_per_token=size, window=window) for (window, size), n in Counter(sizes).items())
-
-
-def _notes(text: Mapping[str, object], windows: Sequence[int | None]) -> tuple[str, ...]:
+def _notes(text: Config, layers: Sequence[tuple[Layer, ...]]) -> tuple[str, ...]:
     notes = []
-    bounded = sum(1 for window in windows if window)
-    if bounded:
-        notes.append(f"{bounded} of {len(windows)} layers keep at most {max(w for w in windows if w)} tokens")
-    shared = whole(text, "num_kv_shared_layers") or 0
-    without = sum(1 for window in windows if window == NO_KV) - shared
-    if shared:
+    caches = [cache for layer in layers for cache in layer]
+    windows = [cache.window for cache in caches if isinstance(cache, (Attention, Latent)) and cache.window]
+    chunks = [cache.chunk for cache in caches if isinstance(cache, Attention) and cache.chunk]
+    states = [cache for cache in caches if isinstance(cache, State)]
+    if windows:
+        notes.append(f"{len(windows)} of {len(layers)} layers keep at most {max(windows)} tokens")
+    if chunks:
+        notes.append(f"{len(chunks)} of {len(layers)} layers look into chunks of {max(chunks)} tokens")
+    if shared := whole(text, "num_kv_shared_layers"):
         notes.append(f"the last {shared} layers reuse the KV of earlier ones")
-    if without > 0:
-        notes.append(f"{without} of {len(windows)} layers have no KV per token; their fixed state per sequence is not counted")
+    if text.get("use_cla") and (step := first_whole(text, ("cla_share_factor",))):
+        notes.append(f"upper bound: one of {step} layers reads the KV of the others (cla_share_factor), but vLLM 0.32 allocates it for all")
+    if states:
+        notes.append(f"{len(states)} layers keep a state of fixed size for each sequence ({states[0].kind})")
+    if any(isinstance(cache, Indexer) for cache in caches):
+        notes.append("the sparse-attention indexer's keys are counted")
     return tuple(notes)

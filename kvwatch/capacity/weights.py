@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kvwatch.capacity.fields import text_config, whole
 from kvwatch.capacity.heads import attention_heads, heads_by_layer
-from kvwatch.capacity.layers import text_config, whole
+from kvwatch.capacity.kinds import Kind
 
 _BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 2}
 """float32 checkpoints are served in 16 bits unless told otherwise."""
@@ -36,11 +37,13 @@ def count_parameters(text: Mapping[str, object]) -> int | None:
     heads = attention_heads(text)
     if model not in _COUNTED or not (layers and hidden and inner and vocabulary and heads):
         return None
-    kv_heads, head_dim = heads_by_layer(text, [None], heads)[0]
-    query, key_value = heads * head_dim, kv_heads * head_dim
+    one = heads_by_layer(text, [Kind.FULL])[0]
+    if one is None:
+        return None
+    query, key_value = heads * one.key_dim, one.kv_heads * one.key_dim
     attention = hidden * query + 2 * hidden * key_value + query * hidden
     biases = query + 2 * key_value if model == "qwen2" else 0
-    query_key_norms = 2 * head_dim if model == "qwen3" else 0
+    query_key_norms = 2 * one.key_dim if model == "qwen3" else 0
     layer = attention + biases + query_key_norms + 3 * hidden * inner + 2 * hidden
     embeddings = vocabulary * hidden * (1 if text.get("tie_word_embeddings") else 2)
     return layers * layer + embeddings + hidden

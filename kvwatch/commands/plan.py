@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.console import Console
 
-from kvwatch.capacity.architecture import KV_DTYPES, kv_layout
+from kvwatch.capacity.kv_dtype import KV_DTYPES
 from kvwatch.capacity.startup_log import StartupLog
-from kvwatch.capacity.weights import weight_bytes
 from kvwatch.clock import SystemClock
 from kvwatch.commands.arguments import one_metrics_url, positive_count
 from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import UsageError
-from kvwatch.plan.options import ACTIVATIONS, OTHER, UTILIZATION, Pool, Serving
+from kvwatch.plan.options import ACTIVATIONS, OTHER, UTILIZATION
 from kvwatch.plan.plan import Plan, build_plan
 from kvwatch.plan.render import render, render_json, render_plain
 from kvwatch.plan.sizes import parse_size
-from kvwatch.plan.sources import Fetch, Live, longest, read_config, read_log, scrape_live
+from kvwatch.plan.sources import Fetch, Live, class_defaults, read_config, read_log, scrape_live
+from kvwatch.plan.subject import Given, pool_of, refuse_failed_start, serving_of
 from kvwatch.poller.fetch import fetch
 from kvwatch.text import number
 
@@ -66,8 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     memory.add_argument("--other", type=_size, default=OTHER, metavar="SIZE", help="fragmentation and CUDA context (1GiB)")
     memory.add_argument("--kv-cache-memory", type=_size, metavar="SIZE", help="what one GPU has for KV, instead of computing it")
     serving = parser.add_argument_group("serving")
-    serving.add_argument("--tensor-parallel-size", "-tp", type=positive_count, default=1, metavar="N", help="GPUs of one replica")
-    serving.add_argument("--kv-cache-dtype", default="auto", metavar="TYPE", help=f"one of {', '.join(KV_DTYPES)}")
+    serving.add_argument("--tensor-parallel-size", "-tp", type=positive_count, metavar="N", help="GPUs of one stage (default: 1)")
+    serving.add_argument("--pipeline-parallel-size", "-pp", type=positive_count, metavar="N", help="stages of one replica (default: 1)")
+    serving.add_argument("--kv-cache-dtype", metavar="TYPE", help=f"one of {', '.join(KV_DTYPES)} (default: auto)")
+    serving.add_argument("--block-size", type=positive_count, metavar="N", help="tokens of a block (default: that of the version)")
+    serving.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N", help="what layers with a window reserve besides")
+    serving.add_argument("--vllm-version", metavar="X.Y.Z", help="default: what the log says, else the newest known")
     serving.add_argument("--max-model-len", type=positive_count, metavar="N", help="default: what the source says")
     serving.add_argument("--max-num-seqs", type=positive_count, metavar="N", help="what is set now, to be judged")
     serving.add_argument("--typical-tokens", type=positive_count, metavar="N", help="prompt and output of a usual request")
@@ -102,71 +105,36 @@ def plan_for(args: argparse.Namespace, get: Fetch) -> Plan:
     max_num_seqs: int | None = args.max_num_seqs
     if max_num_seqs is None and log is not None:
         max_num_seqs = log.max_num_seqs
-    notes = _notes(args, log, live)
-    subject = _pool(args, log, live) if args.config is None else _serving(args, log, live)
-    return build_plan(
-        subject,
-        source=_source(args),
-        typical_tokens=typical,
-        max_num_seqs=max_num_seqs,
-        notes=notes,
-    )
+    given = _given(args)
+    refuse_failed_start(given, log, config=args.config is not None)
+    if args.config is None:
+        return build_plan(
+            pool_of(given, log, live),
+            source=_source(args),
+            typical_tokens=typical,
+            max_num_seqs=max_num_seqs,
+            notes=_notes(args, log, live),
+        )
+    serving = serving_of(read_config(args.config), class_defaults(), given, log, live)
+    return build_plan(serving, source=_source(args), typical_tokens=typical, max_num_seqs=max_num_seqs, notes=_notes(args, log, live))
 
 
-def _pool(args: argparse.Namespace, log: StartupLog | None, live: Live | None) -> Pool:
-    """The pool that is served now; the live server's word goes before the log's."""
-    if live is not None:
-        length = args.max_model_len or live.pool.max_model_len
-        return Pool(live.pool.tokens, length, live.pool.kv_cache_dtype)
-    assert log is not None  # noqa: S101 - one of the three sources is given
-    if log.kv_cache_tokens is None:
-        hint = f"; vLLM estimates that --max-model-len {log.estimated_max_model_len} would fit" if log.estimated_max_model_len else ""
-        raise UsageError(f"the server of this log did not start: {log.failure}{hint}")
-    return Pool(log.kv_cache_tokens, args.max_model_len or log.max_model_len, log.kv_cache_dtype)
-
-
-def _serving(args: argparse.Namespace, log: StartupLog | None, live: Live | None) -> Serving:
-    """The model as it would be served; what runs now says how much memory there is for KV."""
-    model = read_config(args.config)
-    length = args.max_model_len or _served_length(log, live) or longest(model)
-    if length is None:
-        raise UsageError("this config does not say how long a sequence may be: give --max-model-len N")
-    weights = args.weights if args.weights is not None else weight_bytes(model)
-    if weights is None and log is not None and log.weights is not None:
-        weights = log.weights * args.tensor_parallel_size
-    kv_memory = args.kv_cache_memory
-    if kv_memory is None and args.gpu_memory is None:
-        kv_memory = _memory_of_pool(args, model, log, live)
-    return Serving(
-        model=model,
-        max_model_len=length,
-        kv_cache_dtype=args.kv_cache_dtype,
+def _given(args: argparse.Namespace) -> Given:
+    return Given(
+        version=args.vllm_version,
         gpus=args.tensor_parallel_size,
+        stages=args.pipeline_parallel_size,
+        kv_dtype=args.kv_cache_dtype,
+        block_size=args.block_size,
+        batched_tokens=args.max_num_batched_tokens,
+        max_model_len=args.max_model_len,
         gpu_memory=args.gpu_memory,
         utilization=args.gpu_memory_utilization,
-        weights=weights,
+        weights=args.weights,
         activations=args.activations,
         other=args.other,
-        kv_memory=kv_memory,
+        kv_memory=args.kv_cache_memory,
     )
-
-
-def _memory_of_pool(args: argparse.Namespace, model: Mapping[str, object], log: StartupLog | None, live: Live | None) -> int | None:
-    """Bytes of one GPU that hold the pool that is served now."""
-    if log is not None and log.kv_memory is not None:
-        return log.kv_memory
-    tokens = live.pool.tokens if live is not None else log.kv_cache_tokens if log is not None else None
-    served = _served_length(log, live)
-    if tokens is None or served is None:
-        return None
-    layout = kv_layout(model, kv_cache_dtype=args.kv_cache_dtype, tensor_parallel_size=args.tensor_parallel_size)
-    return round(tokens / served * layout.sequence_bytes(served))
-
-
-def _served_length(log: StartupLog | None, live: Live | None) -> int | None:
-    if live is not None and live.pool.max_model_len is not None:
-        return live.pool.max_model_len
-    return None if log is None else log.max_model_len
 
 
 def _notes(args: argparse.Namespace, log: StartupLog | None, live: Live | None) -> list[str]:
@@ -175,6 +143,14 @@ def _notes(args: argparse.Namespace, log: StartupLog | None, live: Live | None) 
         notes.append(f"{live.engines} engines; this is one of them, with the smallest pool")
     if live is not None and live.typical_tokens is not None and args.typical_tokens is None:
         notes.append(f"a usual request has {number(live.typical_tokens)} tokens: mean of all that finished since the server started")
+    if live is not None and not live.counted and args.config is None:
+        notes.append(
+            "upper bound: this vLLM's page shows blocks only, and the pool is right where all layers are of one kind (or give --config)"
+        )
+    if log is not None and log.printed_tokens is not None:
+        notes.append(
+            f"the log's {number(log.printed_tokens)} tokens are no capacity: several kinds of layers share them; vLLM's concurrency is"
+        )
     if log is not None and log.max_concurrency is not None:
         notes.append(f"vLLM's own count: {log.max_concurrency:g} sequences of {log.max_model_len} tokens")
     return notes

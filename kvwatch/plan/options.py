@@ -1,14 +1,18 @@
-"""What a plan is made of: what is known, one column for each way to serve it, and the arithmetic between them. Pure."""
+"""One column of a plan: a way to serve a model, or a pool that exists, and what fits it. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kvwatch.capacity.architecture import KvLayout, kv_layout
-from kvwatch.capacity.pool import memory_for_kv, safe_sequences, sequences
+from kvwatch.capacity.cache import Server, kv_cache
+from kvwatch.capacity.concurrency import limit_by_end, tokens_at_end
+from kvwatch.capacity.kv_dtype import SIXTEEN_BITS
+from kvwatch.capacity.model import Model
+from kvwatch.capacity.pool import HEADROOM, memory_for_kv, safe_sequences, sequences
+from kvwatch.capacity.pool_fit import PoolShape
 
 ACTIVATIONS: Final = 2 * 2**30
 """Bytes of a GPU that activations and CUDA graphs take, about (playbook)."""
@@ -18,26 +22,31 @@ UTILIZATION: Final = 0.92
 """vLLM's own default from 0.20 on (0.9 before)."""
 _FOUR_BIT: Final = 5 / 14
 """14 GB of 16-bit weights are about 5 GB in 4 bits (playbook): embeddings and scales stay wider."""
+LENGTHS: Final = (1024, 2048, 4096, 8192)
+"""Tokens of a request, prompt and output, that a plan always shows, besides the longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
     """One way to serve a model: everything the arithmetic needs. Sizes in bytes."""
 
-    model: Mapping[str, object]
+    model: Model
     max_model_len: int
-    kv_cache_dtype: str = "auto"
-    gpus: int = 1
-    """Tensor parallel size."""
+    server: Server = field(default_factory=Server)
+    length_asked: bool = True
+    """Somebody asked for this length; else it is the model's own, and what does not fit is shortened."""
     gpu_memory: int | None = None
-    """Of one GPU; not needed where `kv_memory` is given."""
+    """Of one GPU; not needed where `kv_memory` or `blocks` is given."""
     utilization: float = UTILIZATION
     weights: int | None = None
     """Of the whole model, split over the GPUs."""
+    quantised: bool = False
     activations: int = ACTIVATIONS
     other: int = OTHER
     kv_memory: int | None = None
     """Of one GPU, where it is known (``--kv-cache-memory-bytes``, or the startup log's "Available KV cache memory")."""
+    blocks: int | None = None
+    """Of one engine, where a running server says so; only for the way it is served now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +54,24 @@ class Pool:
     """A pool as a running server or its log reports it."""
 
     tokens: int
+    """At `max_model_len`: concurrency times length."""
     max_model_len: int | None
     kv_cache_dtype: str | None = None
+    block_size: int | None = None
+    shape: PoolShape | None = None
+    """How it shrinks with shorter requests, where the figures tell."""
+    several_kinds: bool = False
+    """Its layers keep different things: tokens are then no measure for other lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Requests of one length in the pool."""
+
+    tokens: int
+    """Prompt and output of each."""
+    sequences: int
+    """That fit when all have grown to their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,89 +88,138 @@ class Option:
     """On one GPU."""
     kv_memory: int | None = None
     """On one GPU."""
+    blocks: int | None = None
+    block_size: int | None = None
     pool_tokens: int | None = None
     full_sequences: int | None = None
-    """Sequences of full length that fit."""
+    """Sequences of full length that fit: vLLM's "Maximum concurrency", whole ones."""
     full_safe: int | None = None
     """The same with a fifth of the pool left free."""
     typical_sequences: int | None = None
     typical_safe: int | None = None
+    lengths: tuple[Fit, ...] = ()
+    max_num_seqs: int | None = None
+    """What to set: as many usual requests as fit when all have grown to their end; ``None`` where their length is not known."""
+    longest_that_starts: int | None = None
+    """Where not even one sequence of full length fits: the longest ``--max-model-len`` that does."""
     impossible: str | None = None
     """Why this column has no numbers."""
-
-    @property
-    def max_num_seqs(self) -> int | None:
-        """What to set: sized by typical requests where their length is known, else by the longest."""
-        return self.typical_safe if self.typical_safe is not None else self.full_safe
 
 
 def serve(name: str, serving: Serving, typical: float | None) -> Option:
     """The column of one way to serve; raises `ValueError` with the reason where it cannot be."""
-    layout = kv_layout(serving.model, kv_cache_dtype=serving.kv_cache_dtype, tensor_parallel_size=serving.gpus)
     if serving.max_model_len < 1:
         raise ValueError(f"max model length must be at least 1 token, not {serving.max_model_len}")
-    memory = _kv_memory(serving)
-    full = layout.sequence_bytes(serving.max_model_len)
-    if full > memory:
+    cache = kv_cache(serving.model, serving.server)
+    memory = serving.blocks * cache.bytes_per_block if serving.blocks else _kv_memory(serving)
+    blocks = cache.blocks(memory)
+    need = cache.need(serving.max_model_len)
+    starts = cache.longest(blocks) if need > blocks else None
+    if starts == 0 or (starts and serving.length_asked):
         raise ValueError(
-            f"not even one sequence of {serving.max_model_len} tokens fits: it takes {full / 2**30:.2f} GiB of {memory / 2**30:.2f} GiB; "
-            f"{_longest(layout, memory)} tokens would"
+            f"not even one sequence of {serving.max_model_len} tokens fits: it takes {need * cache.bytes_per_block / 2**30:.2f} GiB "
+            f"of {memory / 2**30:.2f} GiB; {starts} tokens would"
         )
-    usual = None if typical is None else layout.sequence_bytes(math.ceil(typical))
+    usual = None if typical is None else sequences(blocks, cache.need(math.ceil(typical)))
     return Option(
         name=name,
         max_model_len=serving.max_model_len,
-        bytes_per_token=layout.bytes_per_token,
-        bytes_per_sequence=full,
-        weights=None if serving.weights is None else math.ceil(serving.weights / serving.gpus),
+        bytes_per_token=cache.bytes_per_token,
+        bytes_per_sequence=need * cache.bytes_per_block,
+        weights=None if serving.weights is None else math.ceil(serving.weights / (serving.server.gpus * serving.server.stages)),
         kv_memory=memory,
-        # As vLLM counts: full-length sequences x their length, which for unbounded layers is memory / bytes per token.
-        pool_tokens=memory * serving.max_model_len // full,
-        full_sequences=sequences(memory, full),
-        full_safe=safe_sequences(memory, full),
-        typical_sequences=None if usual is None else sequences(memory, usual),
-        typical_safe=None if usual is None else safe_sequences(memory, usual),
+        blocks=blocks,
+        block_size=cache.block_size,
+        pool_tokens=cache.tokens(blocks, serving.max_model_len),
+        full_sequences=sequences(blocks, need),
+        full_safe=safe_sequences(blocks, need),
+        typical_sequences=usual,
+        typical_safe=None if typical is None else safe_sequences(blocks, cache.need(math.ceil(typical))),
+        lengths=tuple(Fit(length, sequences(blocks, cache.need(length))) for length in _shown(starts or serving.max_model_len)),
+        max_num_seqs=usual or None,
+        longest_that_starts=starts,
     )
 
 
 def hold(name: str, pool: Pool, typical: float | None) -> Option:
-    """The column of a pool of which only the tokens are known."""
+    """The column of a pool of which only what its server says is known."""
     length = pool.max_model_len
+    full = None if length is None else sequences(pool.tokens, length)
+    usual = None if typical is None else _held(pool, typical)
     return Option(
         name=name,
         max_model_len=length,
+        block_size=pool.block_size,
+        blocks=pool.shape.blocks if pool.shape else None,
         pool_tokens=pool.tokens,
-        full_sequences=None if length is None else sequences(pool.tokens, length),
+        full_sequences=full,
         full_safe=None if length is None else safe_sequences(pool.tokens, length),
-        typical_sequences=None if typical is None else sequences(pool.tokens, typical),
-        typical_safe=None if typical is None else safe_sequences(pool.tokens, typical),
+        typical_sequences=usual,
+        typical_safe=None if usual is None else math.floor(usual * (1 - HEADROOM)),
+        lengths=tuple(
+            Fit(tokens, fits)
+            for tokens in _shown(length)
+            if (fits := _held(pool, tokens)) is not None and (tokens == length or not _unknown(pool))
+        ),
+        max_num_seqs=usual or None,
     )
+
+
+def _unknown(pool: Pool) -> bool:
+    return pool.several_kinds and pool.shape is None
+
+
+def _held(pool: Pool, tokens: float) -> int | None:
+    """Requests of that many tokens: by the shape of the pool, or where that is not known by the length it was counted at."""
+    if pool.shape is not None:
+        return pool.shape.sequences(math.ceil(tokens))
+    if pool.several_kinds:
+        return None if pool.max_model_len is None else sequences(pool.tokens, max(pool.max_model_len, tokens))
+    return limit_by_end(pool.tokens, tokens_at_end(tokens, 0, pool.block_size)).sequences
+
+
+def _shown(longest: int | None) -> tuple[int, ...]:
+    if longest is None:
+        return LENGTHS
+    return (*(length for length in LENGTHS if length < longest), longest)
 
 
 def serving_what_ifs(serving: Serving) -> list[tuple[str, Serving]]:
     """Other ways to serve the same model, each changing one thing."""
     found: list[tuple[str, Serving]] = []
-    if serving.kv_cache_dtype in ("auto", "float16", "fp16", "half", "bfloat16", "bf16"):
-        found.append(("fp8 KV", replace(serving, kv_cache_dtype="fp8")))
-    computed = serving.kv_memory is None
-    if computed and serving.weights is not None and "quantization_config" not in serving.model:
+    server = serving.server
+    if server.kv_dtype in SIXTEEN_BITS and not (server.kv_dtype == "auto" and serving.model.own_kv_dtype):
+        found.append(("fp8 KV", replace(serving, server=replace(server, kv_dtype="fp8"))))
+    computed = serving.kv_memory is None and serving.blocks is None
+    if computed and serving.weights is not None and not serving.quantised:
         found.append(("4-bit weights", replace(serving, weights=round(serving.weights * _FOUR_BIT))))
     if serving.max_model_len > 1:
         found.append((f"length {serving.max_model_len // 2}", replace(serving, max_model_len=serving.max_model_len // 2)))
     if computed and serving.utilization < 0.95:  # noqa: PLR2004 - the playbook's upper end
         found.append(("util. 0.95", replace(serving, utilization=0.95)))
     if computed:
-        found.append((f"{2 * serving.gpus} GPUs", replace(serving, gpus=2 * serving.gpus)))
-    return found
+        found.append((f"{2 * server.gpus} GPUs", replace(serving, server=replace(server, gpus=2 * server.gpus))))
+    return [(name, _with_memory(other, serving)) for name, other in found]
+
+
+def _with_memory(other: Serving, serving: Serving) -> Serving:
+    """The blocks of the way it is served now, as bytes: another dtype cuts them anew."""
+    if serving.blocks is None:
+        return other
+    return replace(other, blocks=None, kv_memory=serving.blocks * kv_cache(serving.model, serving.server).bytes_per_block)
 
 
 def pool_what_ifs(pool: Pool) -> list[tuple[str, Pool]]:
-    """What can be said of another setting when only the tokens of the pool are known."""
+    """What can be said of another setting when only what the server says of its pool is known."""
     found: list[tuple[str, Pool]] = []
-    if pool.kv_cache_dtype in ("auto", "float16", "half", "bfloat16"):
-        found.append(("fp8 KV", replace(pool, tokens=2 * pool.tokens, kv_cache_dtype="fp8")))
-    if pool.max_model_len is not None and pool.max_model_len > 1:
-        found.append((f"length {pool.max_model_len // 2}", replace(pool, max_model_len=pool.max_model_len // 2)))
+    if pool.kv_cache_dtype in SIXTEEN_BITS and not pool.several_kinds:
+        found.append(("fp8 KV", replace(pool, tokens=2 * pool.tokens, kv_cache_dtype="fp8", shape=None)))
+    if pool.max_model_len is not None and pool.max_model_len > 1 and not _unknown(pool):
+        half = pool.max_model_len // 2
+        tokens = pool.tokens
+        if pool.shape is not None:
+            tokens = int(pool.shape.blocks / (-(-half // pool.shape.block_size) + pool.shape.fixed) * half)
+        found.append((f"length {half}", replace(pool, max_model_len=half, tokens=tokens)))
     return found
 
 
@@ -161,16 +235,12 @@ def _kv_memory(serving: Serving) -> int:
     return memory_for_kv(
         gpu_memory=serving.gpu_memory,
         utilization=serving.utilization,
-        weights=serving.weights / serving.gpus,
+        weights=serving.weights / (serving.server.gpus * serving.server.stages),
         activations=serving.activations,
         other=serving.other,
     )
 
 
-def _longest(layout: KvLayout, memory: int) -> int:
-    """Tokens of the longest sequence that fits; layers with a window cost nothing more past it, so it is searched."""
-    low, high = 0, max(1, memory)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if layout.sequence_bytes(middle) <= memory else (low, middle - 1)
-    return low
+def quantised(config: Mapping[str, object]) -> bool:
+    """Whether the checkpoint's weights have fewer bits already."""
+    return "quantization_config" in config or "compression_config" in config

@@ -48,6 +48,16 @@ def cells(plan: Plan) -> list[tuple[str, list[str]]]:
     return [(label, row) for label, row in found if set(row) != {"-"}]
 
 
+def length_cells(plan: Plan) -> list[tuple[str, list[str]]]:
+    """How many requests of which length fit, for each column; lengths are tokens of prompt and output."""
+    lengths = sorted({fit.tokens for option in plan.options for fit in option.lengths})
+    found = []
+    for tokens in lengths:
+        fits = [next((fit.sequences for fit in option.lengths if fit.tokens == tokens), None) for option in plan.options]
+        found.append((f"{number(tokens)} tokens", ["-" if n is None else number(n) for n in fits]))
+    return found
+
+
 def render(plan: Plan) -> Group:
     """For a terminal."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
@@ -56,35 +66,46 @@ def render(plan: Plan) -> Group:
         table.add_column(option.name, justify="right", style="bold" if option is plan.options[0] else "")
     for label, row in cells(plan):
         table.add_row(label, *row)
-    advice = Text.assemble(("recommended: ", "bold"), (" ".join(plan.flags) or "nothing", "green"))
+    advice = Text.assemble(("recommended: ", "bold"), (plan.command, "green"))
+    fits = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
+    fits.add_column("requests of", justify="right", no_wrap=True)
+    for option in plan.options:
+        fits.add_column(option.name, justify="right", style="bold" if option is plan.options[0] else "")
+    for label, row in length_cells(plan):
+        fits.add_row(label, *row)
     notes = Table.grid(padding=(0, 1, 0, 0))
     for remark in remarks(plan):
         notes.add_row("-", Text(remark))
-    return Group(Text(plan.source, "bold"), table, advice, notes)
+    return Group(Text(plan.source, "bold"), table, *([fits] if fits.rows else []), advice, notes)
 
 
 def render_plain(plan: Plan) -> str:
     """For a pipe: the same words in aligned columns, at any width."""
-    rows = [("on each GPU", [option.name for option in plan.options]), *cells(plan)]
-    first = max(len(label) for label, _ in rows)
-    widths = [max(len(row[i]) for _, row in rows) for i in range(len(plan.options))]
-    table = [
-        "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(row, widths, strict=True))]).rstrip()
-        for label, row in rows
-    ]
-    return "\n".join(
-        [plan.source, "", *table, "", f"recommended: {' '.join(plan.flags) or 'nothing'}", *(f"- {remark}" for remark in remarks(plan))]
-    )
+    names = [option.name for option in plan.options]
+    lengths = length_cells(plan)
+    rows = [("on each GPU", names), *cells(plan)]
+    fits = [("requests of", names), *lengths] if lengths else []
+    first = max(len(label) for label, _ in [*rows, *fits])
+    widths = [max(len(row[i]) for _, row in [*rows, *fits]) for i in range(len(plan.options))]
+
+    def line(label: str, row: list[str], *, right: bool) -> str:
+        head = label.rjust(first) if right else label.ljust(first)
+        return "  ".join([head, *(cell.rjust(width) for cell, width in zip(row, widths, strict=True))]).rstrip()
+
+    table = [*(line(label, row, right=False) for label, row in rows)]
+    if fits:
+        table += ["", *(line(label, row, right=True) for label, row in fits)]
+    return "\n".join([plan.source, "", *table, "", f"recommended: {plan.command}", *(f"- {remark}" for remark in remarks(plan))])
 
 
 def render_json(plan: Plan) -> str:
     """For a program: sizes in bytes, lengths in tokens, ``null`` where nothing is known."""
-    options = [asdict(option) | {"max_num_seqs": option.max_num_seqs} for option in plan.options]
     return json.dumps(
         {
             "source": plan.source,
-            "options": options,
+            "options": [asdict(option) for option in plan.options],
             "flags": list(plan.flags),
+            "command": plan.command,
             "typical_tokens": plan.typical_tokens,
             "notes": list(plan.notes),
         },

@@ -7,7 +7,6 @@ from typing import Final
 
 _SIZE: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
 _UNITS: Final = {
-    "": 1,
     "b": 1,
     "kb": 10**3,
     "mb": 10**6,
@@ -22,15 +21,26 @@ _UNITS: Final = {
     "gi": 2**30,
     "ti": 2**40,
 }
+_MOST_GIB: Final = 4096
+"""GiB: more than any GPU has, and than any model's weights are meant in."""
+_LEAST_BYTES: Final = 2**20
 _STEPS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``24GiB``, ``14.5 GB`` (10^9) or ``24Gi``; a bare number is bytes. Raises `ValueError` naming what was written."""
+    """Bytes of ``24GiB``, ``14.5 GB`` (10^9) or ``24Gi``. Raises `ValueError` naming what was written.
+
+    A bare number is GiB where it is one a GPU can have, bytes where it is one of bytes, and refused in between.
+    """
     found = _SIZE.fullmatch(text.strip())
-    if found is None or found["unit"].lower() not in _UNITS:
-        raise ValueError(f"{text!r} is not a size: write it as 24GiB, 14.5GB or a number of bytes")
-    return round(float(found["number"]) * _UNITS[found["unit"].lower()])
+    if found is None or (found["unit"] and found["unit"].lower() not in _UNITS):
+        raise ValueError(f"{text!r} is not a size: write it as 24GiB, 14.5GB or a number of GiB")
+    number = float(found["number"])
+    if found["unit"]:
+        return round(number * _UNITS[found["unit"].lower()])
+    if _MOST_GIB < number < _LEAST_BYTES:
+        raise ValueError(f"{text!r} has no unit and may be MiB or bytes: write it as 24GiB or 14.5GB")
+    return round(number * 2**30) if number <= _MOST_GIB else round(number)
 
 
 def format_size(size: float) -> str:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import Final
 
-from kvwatch.capacity.layers import text_config, whole
+from kvwatch.capacity.class_defaults import Defaults
 from kvwatch.capacity.pool import pool_tokens, ranks_beside
+from kvwatch.capacity.pool_fit import PoolShape, from_blocks
 from kvwatch.capacity.startup_log import StartupLog, read_startup_log
 from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import ScrapeError, UsageError
-from kvwatch.model import Snapshot
+from kvwatch.model import EngineConfig, Snapshot
+from kvwatch.plan.families import family_of_several_kinds
 from kvwatch.plan.options import Pool
 from kvwatch.poller.vllm import parse_scrape
 
 Fetch = Callable[[str], bytes]
-
-_LENGTHS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_sequence_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,21 @@ class Live:
     typical_tokens: float | None
     """Mean prompt and output of all requests that have finished since the server started."""
     engines: int
+    blocks: int | None
+    """Of one engine."""
+    config: EngineConfig
+    counted: bool
+    """The pool's tokens are its server's own figure, not blocks times tokens of a block."""
+    unsure: str | None = None
+    """Why the pool's tokens may be wrong without a config.json."""
+
+
+@cache
+def class_defaults() -> Defaults:
+    """What the config classes of transformers set where a ``config.json`` is silent, by model type."""
+    table = json.loads(resources.files("kvwatch.plan").joinpath("class_defaults.json").read_text(encoding="utf-8"))
+    models: Defaults = table["models"]
+    return models
 
 
 def read_config(path: Path) -> Mapping[str, object]:
@@ -47,7 +63,7 @@ def read_config(path: Path) -> Mapping[str, object]:
 
 
 def read_log(path: Path) -> StartupLog:
-    """A vLLM startup log; raises `UsageError` naming the file, when it is none or the server in it did not start."""
+    """A vLLM startup log; raises `UsageError` naming the file when it is none. A start that failed is in it as such."""
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             log = read_startup_log(lines)
@@ -58,13 +74,6 @@ def read_log(path: Path) -> StartupLog:
     return log
 
 
-def longest(config: Mapping[str, object]) -> int | None:
-    """The longest sequence the model was made for: the smallest of the config's limits, as vLLM takes it."""
-    text = text_config(config)
-    found = [length for key in _LENGTHS if (length := whole(text, key))]
-    return min(found) if found else None
-
-
 def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
     """One scrape of a server; with several engines the smallest pool. Raises `UsageError` with the reason of the failure."""
     try:
@@ -72,15 +81,36 @@ def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
     except ScrapeError as error:
         raise UsageError(f"{url}: {error}") from None
     pools = [
-        (tokens, snapshot)
+        (tokens, snapshot, ranks_beside(snapshot.engine, scrape))
         for snapshot in scrape.snapshots
         if (tokens := pool_tokens(snapshot.config, ranks_beside(snapshot.engine, scrape), known)) is not None
     ]
     if not pools:
         raise UsageError(f"{url} does not say how many tokens its KV cache holds: give its startup log (--log FILE) too")
-    tokens, snapshot = min(pools, key=lambda pair: pair[0])
-    length = known.max_model_len or snapshot.config.max_model_len
-    return Live(Pool(tokens, length, snapshot.config.cache_dtype), _mean_request(snapshot), len(pools))
+    tokens, snapshot, ranks = min(pools, key=lambda pool: pool[0])
+    config = snapshot.config
+    blocks = config.num_gpu_blocks // ranks if config.num_gpu_blocks else None
+    length = known.max_model_len or config.max_model_len
+    counted = bool(config.kv_cache_size_tokens or known.kv_cache_tokens)
+    shape = _shape(config, blocks) if config.kv_cache_size_tokens else None
+    several = bool(blocks and config.block_size and config.max_model_len and config.kv_cache_size_tokens) and (
+        shape is None or shape.fixed > 0
+    )
+    return Live(
+        pool=Pool(tokens, length, config.cache_dtype, config.block_size, shape if several else None, several),
+        typical_tokens=_mean_request(snapshot),
+        engines=len(pools),
+        blocks=blocks,
+        config=config,
+        counted=counted,
+        unsure=None if counted else family_of_several_kinds(snapshot.engine.model_name, config.block_size),
+    )
+
+
+def _shape(config: EngineConfig, blocks: int | None) -> PoolShape | None:
+    if not (blocks and config.block_size and config.max_model_len and config.kv_cache_size_tokens):
+        return None
+    return from_blocks(blocks, config.block_size, config.kv_cache_size_tokens / config.max_model_len, config.max_model_len)
 
 
 def _mean_request(snapshot: Snapshot) -> float | None:

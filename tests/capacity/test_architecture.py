@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.capacity.architecture import kv_layout
-from kvwatch.capacity.layers import NO_KV, layer_windows
+from kvwatch.capacity.architecture import read_model
+from kvwatch.capacity.cache import Server, kv_cache
+from kvwatch.capacity.kinds import read_kinds
+from kvwatch.plan.sources import class_defaults
 
 KIB = 1024
+
+
+def cache_of(config, **server):
+    return kv_cache(read_model(config), Server(**server))
+
+
 LLAMA2_7B = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 4096}
 LLAMA3_8B = LLAMA2_7B | {"num_key_value_heads": 8}
 LLAMA3_70B = {"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192}
@@ -118,33 +126,50 @@ GPT_OSS_20B = {
     ],
 )
 def test_bytes_per_token_on_one_gpu(config, dtype, gpus, expected):
-    assert kv_layout(config, kv_cache_dtype=dtype, tensor_parallel_size=gpus).bytes_per_token == expected
+    assert cache_of(config, kv_dtype=dtype, gpus=gpus).bytes_per_token == expected
 
 
 def test_the_recorded_servers_own_count():
     # vLLM 0.32 on the recordings' model: 1 GiB made 8192 blocks of 32 tokens, so 4096 bytes a token.
     config = {"model_type": "llama", "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64}
-    assert kv_layout(config).bytes_per_token == 2**30 // 8192 // 32
+    assert cache_of(config, block_size=32).blocks(2**30) == 8192
 
 
 def test_4096_tokens_of_a_7b_are_2_gib():
-    assert kv_layout(LLAMA2_7B).sequence_bytes(4096) == 2 * 2**30
+    cache = cache_of(LLAMA2_7B)
+    assert cache.need(4096) * cache.bytes_per_block == 2 * 2**30
+
+
+def test_window_layers_admit_their_window_and_the_step_budget():
+    # 12 full layers and 12 with a window of 128: two groups; blocks of 16. 8192 tokens: 512 + ceil((127 + 2048) / 16) + 1
+    cache = cache_of(GPT_OSS_20B, block_size=16, version=(0, 25), batched_tokens=2048)
+    assert (len(cache.groups), cache.need(8192)) == (2, 512 + 137)
+    assert "12 of 24 layers keep at most 128 tokens" in read_model(GPT_OSS_20B).notes
 
 
 @pytest.mark.parametrize(
-    ("config", "gpus", "copies"), [(LLAMA3_70B, 8, 1), (LLAMA3_70B, 16, 2), (DEEPSEEK_V3, 8, 8)], ids=["split", "replicated", "latent"]
+    ("server", "window_blocks"),
+    [
+        pytest.param({"version": (0, 25)}, 137, id="one-batch-in-flight"),
+        pytest.param({"version": (0, 26)}, 265, id="two-with-asynchronous-scheduling"),
+        pytest.param({"version": (0, 26), "async_scheduling": False}, 137, id="one-without-it"),
+        pytest.param({"version": (0, 26), "stages": 2}, 265, id="one-for-each-stage"),
+        pytest.param({"version": (0, 32), "batched_tokens": None}, 9, id="budget-unknown-the-window-alone"),
+        pytest.param({"version": (0, 8)}, 512, id="no-hybrid-manager-before-0.9"),
+        pytest.param({"hybrid_manager": False}, 512, id="hybrid-manager-switched-off"),
+    ],
 )
-def test_copies_say_how_often_an_element_is_held(config, gpus, copies):
-    assert kv_layout(config, tensor_parallel_size=gpus).copies == copies
+def test_what_a_window_group_reserves_depends_on_the_server(server, window_blocks):
+    cache = cache_of(GPT_OSS_20B, **{"block_size": 16, "batched_tokens": 2048} | server)
+    assert cache.need(8192) - 512 == (window_blocks if len(cache.groups) == 2 else 0)
 
 
-def test_a_sliding_window_bounds_its_layers():
-    layout = kv_layout(GPT_OSS_20B)
-    layer = 2 * 8 * 64 * 2
-    assert layout.bytes_per_token == 24 * layer
-    assert layout.sequence_bytes(100) == 24 * layer * 100
-    assert layout.sequence_bytes(8192) == 12 * layer * 8192 + 12 * layer * 128
-    assert "12 of 24 layers keep at most 128 tokens" in layout.notes
+@pytest.mark.parametrize(
+    ("stages", "layers", "most"), [(2, 32, 16), (3, 32, 11), (2, 5, 3), (4, 61, 16)], ids=["even", "one-over", "odd", "deepseek"]
+)
+def test_the_fullest_stage_decides(stages, layers, most):
+    cache = cache_of(LLAMA3_8B | {"num_hidden_layers": layers}, stages=stages)
+    assert cache.bytes_per_token == most * 4096
 
 
 def test_gemma4_full_layers_have_their_own_heads():
@@ -158,42 +183,118 @@ def test_gemma4_full_layers_have_their_own_heads():
         "sliding_window": 512,
         "layer_types": ["sliding_attention", "full_attention"],
     }
-    assert kv_layout(config).sequence_bytes(1000) == 2 * 2 * (4 * 256 * 512 + 1 * 512 * 1000)
+    assert cache_of(config).bytes_per_token == 2 * 2 * (4 * 256 + 1 * 512)
 
 
-def test_layers_without_attention_cost_nothing_per_token_and_it_is_said():
-    config = LLAMA3_8B | {"num_hidden_layers": 48, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12}
-    layout = kv_layout(config)
-    assert layout.bytes_per_token == 12 * 4096
-    assert layout.notes == ("36 of 48 layers have no KV per token; their fixed state per sequence is not counted",)
+def test_latent_ranks_may_differ_by_layer():
+    config = DEEPSEEK_V3 | {"num_hidden_layers": 2, "per_layer_config": {"01": {"kv_lora_rank": 256}}}
+    assert cache_of(config).bytes_per_token == (512 + 64 + 256 + 64) * 2
+
+
+def test_states_cost_nothing_per_token_but_blocks_of_every_request():
+    config = read_only("qwen3_next", num_hidden_layers=8)
+    caching, without = (cache_of_class(config, prefix_caching=on, version=(0, 28)) for on in (True, False))
+    # 2 layers with attention: 2 heads x 256 x 2 x 2 bytes each; 6 with a state in 3 groups, 2 blocks each or 1
+    assert caching.bytes_per_token == 2 * 2048
+    assert caching.need(1) == 1 + 3 * 2
+    assert without.need(1) == 1 + 3
+
+
+def read_only(model_type, **changed):
+    return {"model_type": model_type, **changed}
+
+
+def cache_of_class(config, **server):
+    return kv_cache(read_model(config, class_defaults()), Server(**server))
+
+
+@pytest.mark.parametrize(
+    ("config", "bytes_per_token"),
+    [
+        pytest.param({"model_type": "gemma", "num_hidden_layers": 2, "hidden_size": 2048, "num_key_value_heads": 1}, 2048, id="gemma"),
+        pytest.param({"model_type": "qwen3", "num_hidden_layers": 1, "hidden_size": 1024, "num_key_value_heads": 8}, 4096, id="qwen3-128"),
+        pytest.param({"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}, 98304, id="alias-given"),
+        pytest.param(
+            {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 2048, "num_attention_heads": 16}, 2 * 8192, id="derived"
+        ),
+    ],
+)
+def test_what_the_class_sets_counts_where_the_config_is_silent(config, bytes_per_token):
+    assert cache_of_class(config).bytes_per_token == bytes_per_token
+
+
+@pytest.mark.parametrize(
+    ("quantization", "since", "dtype"),
+    [
+        pytest.param({"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}, (0, 14), "fp8_e4m3", id="top"),
+        pytest.param({"quant_method": "modelopt", "quantization": {"kv_cache_quant_algo": "FP8"}}, (0, 14), "fp8_e4m3", id="nested"),
+        pytest.param({"quant_method": "modelopt", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, (0, 14), "fp8_e4m3", id="scheme"),
+        pytest.param({"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, (0, 15), "fp8", id="ct"),
+        pytest.param({"quant_method": "compressed-tensors", "kv_cache_scheme": None}, (), None, id="ct-without"),
+        pytest.param({"quant_method": "modelopt", "kv_cache_quant_algo": "INT3"}, (), None, id="unknown-is-auto"),
+    ],
+)
+def test_auto_follows_the_checkpoint_from_the_release_that_does(quantization, since, dtype):
+    config = LLAMA3_8B | {"quantization_config": quantization}
+    model = read_model(config)
+    assert (model.own_kv_dtype, model.own_dtype_since) == (dtype, since)
+    if dtype is not None:
+        before = (since[0], since[1] - 1)
+        assert kv_cache(model, Server(version=since)).bytes_per_token * 2 == kv_cache(model, Server(version=before)).bytes_per_token
+        assert kv_cache(model, Server(kv_dtype="bfloat16")).bytes_per_token == 131072
 
 
 W = 4096
 
 
+F, SLIDING, STATE, NONE = "full", "window", "state", "none"
+
+
 @pytest.mark.parametrize(
     ("text", "count", "expected"),
     [
-        pytest.param({"sliding_window": W}, 2, [W, W], id="mistral-every-layer"),
-        pytest.param({"sliding_window": None}, 2, [None, None], id="null-window"),
-        pytest.param({"sliding_window": 0}, 2, [None, None], id="zero-window-is-off"),
-        pytest.param({"sliding_window": W, "use_sliding_window": False}, 2, [None, None], id="qwen2-off"),
-        pytest.param({"sliding_window": W, "use_sliding_window": True, "max_window_layers": 1}, 3, [None, W, W], id="qwen2-on"),
-        pytest.param({"sliding_window": W, "sliding_window_pattern": 3}, 4, [W, W, None, W], id="pattern"),
-        pytest.param({"sliding_window": W, "model_type": "gemma2"}, 2, [W, None], id="gemma2-default-pattern"),
-        pytest.param({"hybrid_override_pattern": "M-M*"}, 4, [NO_KV, NO_KV, NO_KV, None], id="nemotron-h"),
-        pytest.param({"attn_type_list": [0, 1]}, 2, [NO_KV, None], id="minimax"),
-        pytest.param({"attn_layer_period": 8, "attn_layer_offset": 4}, 8, [NO_KV] * 4 + [None] + [NO_KV] * 3, id="jamba"),
-        pytest.param({"full_attention_interval": 2}, 4, [NO_KV, None, NO_KV, None], id="qwen3-next"),
-        pytest.param({"attn_layer_indices": [1]}, 3, [NO_KV, None, NO_KV], id="bamba"),
-        pytest.param({"linear_attn_config": {"full_attn_layers": [2]}}, 3, [NO_KV, None, NO_KV], id="kimi-linear-counts-from-1"),
-        pytest.param({"num_kv_shared_layers": 2}, 4, [None, None, NO_KV, NO_KV], id="gemma3n-shared"),
-        pytest.param({"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 8192}, 2, [8192, None], id="llama4"),
-        pytest.param({"layer_types": ["full_attention"] * 3}, 2, [None, None], id="extra-draft-layer-is-ignored"),
+        pytest.param({"sliding_window": W}, 2, [SLIDING, SLIDING], id="mistral-every-layer"),
+        pytest.param({"sliding_window": None}, 2, [F, F], id="null-window"),
+        pytest.param({"sliding_window": 0}, 2, [F, F], id="zero-window-is-off"),
+        pytest.param({"sliding_window": W, "use_sliding_window": False}, 2, [F, F], id="qwen2-off"),
+        pytest.param({"sliding_window": W, "use_sliding_window": True, "max_window_layers": 1}, 3, [F, SLIDING, SLIDING], id="qwen2-on"),
+        pytest.param({"sliding_window": W, "sliding_window_pattern": 3}, 4, [SLIDING, SLIDING, F, SLIDING], id="pattern"),
+        pytest.param({"sliding_window": W, "sliding_window_pattern": "LG"}, 3, [SLIDING, F, F], id="exaone-letters-last-is-global"),
+        pytest.param({"sliding_window": W, "hybrid_layer_pattern": [0, 1]}, 2, [F, SLIDING], id="mimo-flags"),
+        pytest.param({"sliding_window": [W, None]}, 2, [SLIDING, F], id="a-window-for-each-layer"),
+        pytest.param({"hybrid_override_pattern": "M-M*"}, 4, [STATE, NONE, STATE, F], id="nemotron-h"),
+        pytest.param({"attn_type_list": [0, 1]}, 2, [STATE, F], id="minimax"),
+        pytest.param({"attn_layer_period": 8, "attn_layer_offset": 4}, 8, [STATE] * 4 + [F] + [STATE] * 3, id="jamba"),
+        pytest.param({"full_attention_interval": 2}, 4, [STATE, F, STATE, F], id="qwen3-next"),
+        pytest.param({"layer_group_size": 2}, 5, [STATE, F, STATE, F, F], id="ling-what-is-over-has-attention"),
+        pytest.param({"attn_layer_indices": [1]}, 3, [STATE, F, STATE], id="bamba"),
+        pytest.param({"linear_attn_config": {"full_attn_layers": [2]}}, 3, [STATE, F, STATE], id="kimi-linear-counts-from-1"),
+        pytest.param({"mamba_step": 2}, 4, [STATE, F, STATE, F], id="plamo-2"),
+        pytest.param({"num_kv_shared_layers": 2}, 4, [F, F, NONE, NONE], id="gemma3n-shared"),
+        pytest.param({"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 8192}, 2, ["chunk", F], id="llama4"),
+        pytest.param({"layer_types": ["full_attention"] * 3}, 2, [F, F], id="extra-draft-layer-is-ignored"),
     ],
 )
 def test_which_layers_keep_how_much(text, count, expected):
-    assert layer_windows(text, count) == expected
+    read = read_kinds(text, count, known_type=True)
+    assert (list(read.kinds), read.unknown) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        pytest.param({"sliding_window": 128, "swa_layer_map": [0, 1, 1]}, True, id="window-with-a-pattern-of-another-name"),
+        pytest.param({"sliding_window": 128, "model_type": "novel"}, False, id="window-of-an-unknown-type"),
+        pytest.param({"mamba_layers": 3}, True, id="states-of-another-name"),
+        pytest.param({"hybrid_ratio": 4}, True, id="hybrid-of-another-name"),
+        pytest.param({"share_kv_every": 2}, True, id="shared-of-another-name"),
+        pytest.param({"model_type": "novel"}, False, id="a-type-nobody-read"),
+    ],
+)
+def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
+    read = read_kinds(text, 3, known_type=known)
+    assert list(read.kinds) == ["full"] * 3
+    assert read.unknown
 
 
 @pytest.mark.parametrize(
@@ -207,16 +308,18 @@ def test_which_layers_keep_how_much(text, count, expected):
         pytest.param({"num_hidden_layers": 2, "num_key_value_heads": 2}, {}, "no head_dim", id="no-size"),
         pytest.param(LLAMA2_7B | {"layer_types": ["warp_attention"] * 32}, {}, "'warp_attention' is not one", id="unknown-layer-type"),
         pytest.param(LLAMA2_7B | {"layer_types": ["full_attention"]}, {}, "1 of 32 layers", id="too-few-layer-types"),
-        pytest.param(LLAMA2_7B | {"layer_types": ["mamba"] * 32}, {}, "nothing to plan", id="attention-free"),
+        pytest.param({"model_type": "bert", "num_hidden_layers": 2}, {}, "encoder-only: it keeps no KV cache", id="encoder"),
+        pytest.param({"architectures": ["ModernBertForMaskedLM"], "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-by-class"),
         pytest.param(LLAMA2_7B | {"is_encoder_decoder": True}, {}, "encoder-decoder", id="encoder-decoder"),
         pytest.param(DEEPSEEK_V3 | {"compress_ratios": [4]}, {}, "deepseek_v3 compresses", id="compressed"),
-        pytest.param(LLAMA2_7B, {"kv_cache_dtype": "nvfp4"}, "'nvfp4' is not one", id="unknown-dtype"),
-        pytest.param(LLAMA2_7B, {"kv_cache_dtype": "fp8_ds_mla"}, "'fp8_ds_mla'", id="latent-dtype-without-latent"),
-        pytest.param(LLAMA2_7B, {"tensor_parallel_size": 0}, "at least 1", id="no-gpu"),
-        pytest.param(LLAMA2_7B, {"tensor_parallel_size": 3}, "32 attention heads cannot be split over 3", id="heads-not-divisible"),
+        pytest.param(LLAMA2_7B, {"kv_dtype": "int3"}, "'int3' is not one", id="unknown-dtype"),
+        pytest.param(LLAMA2_7B, {"stages": 33}, "32 layers cannot be divided over 33", id="more-stages-than-layers"),
+        pytest.param(LLAMA2_7B, {"kv_dtype": "fp8_ds_mla"}, "'fp8_ds_mla'", id="latent-dtype-without-latent"),
+        pytest.param(LLAMA2_7B, {"gpus": 0}, "at least 1", id="no-gpu"),
+        pytest.param(LLAMA2_7B, {"gpus": 3}, "32 attention heads cannot be split over 3", id="heads-not-divisible"),
         pytest.param(
             {"num_hidden_layers": 2, "num_attention_heads": 24, "num_key_value_heads": 6, "head_dim": 64},
-            {"tensor_parallel_size": 4},
+            {"gpus": 4},
             "6 KV heads cannot be split over 4",
             id="kv-heads-not-divisible",
         ),
@@ -226,4 +329,4 @@ def test_which_layers_keep_how_much(text, count, expected):
 )
 def test_what_is_not_understood_is_refused_with_the_reason(config, options, reason):
     with pytest.raises(ValueError, match=reason):
-        kv_layout(config, **options)
+        cache_of(config, **options)

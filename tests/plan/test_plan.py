@@ -9,6 +9,7 @@ import json
 import pytest
 from rich.console import Console
 
+from kvwatch.capacity.architecture import read_model
 from kvwatch.commands.plan import add_parser
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import FailureReason
@@ -86,10 +87,10 @@ def test_the_playbooks_arithmetic_to_the_byte(config):
     as_given = option(first, "as given")
     assert as_given["bytes_per_token"] == 524_288
     assert as_given["bytes_per_sequence"] == 2 * GIB
-    assert (as_given["full_sequences"], as_given["full_safe"], as_given["max_num_seqs"]) == (12, 9, 9)
-    assert first["flags"] == ["--max-num-seqs 9", "--max-model-len 4096"]
+    assert (as_given["full_sequences"], as_given["full_safe"], as_given["max_num_seqs"]) == (12, 9, None)
+    assert first["flags"] == ["--max-model-len 4096"]
     # 32 full-length requests want 64 GiB of a 24 GiB pool.
-    assert "32 sequences of 4096 tokens want 131072 tokens, 2.67 times the pool" in first["notes"]
+    assert "32 sequences of 4096 tokens want 2.67 times the pool: 12 fit" in first["notes"]
 
 
 def test_gpu_memory_less_weights_activations_and_the_rest_is_kv(config):
@@ -98,7 +99,7 @@ def test_gpu_memory_less_weights_activations_and_the_rest_is_kv(config):
     # 24 x 0.92 - 14 - 2 - 1 = 5.08 GiB: 2.54 sequences of 2 GiB
     assert as_given["kv_memory"] == int(24 * GIB * 0.92 - 17 * GIB)
     assert (as_given["full_sequences"], as_given["full_safe"]) == (2, 2)
-    assert as_given["pool_tokens"] == as_given["kv_memory"] // 524_288
+    assert as_given["pool_tokens"] == as_given["kv_memory"] // (64 * 524_288) * 64
 
 
 def test_what_ifs_change_one_thing_each(config):
@@ -123,9 +124,9 @@ def test_a_what_if_that_cannot_be_says_why_in_its_column(config):
 def test_typical_requests_set_the_number(config):
     first = planned("--config", config, "--kv-cache-memory", "24GiB", "--typical-tokens", 1200)
     as_given = option(first, "as given")
-    # 24 GiB ÷ (1200 x 512 KiB) = 40.96, x 0.8 = 32.8
-    assert (as_given["typical_sequences"], as_given["typical_safe"], as_given["max_num_seqs"]) == (40, 32, 32)
-    assert "sized by the usual request: 9 would hold if every request had full length" in first["notes"]
+    # 24 GiB are 768 blocks of 64 tokens; 1200 tokens take 19: 40.4, x 0.8 = 32.3
+    assert (as_given["typical_sequences"], as_given["typical_safe"], as_given["max_num_seqs"]) == (40, 32, 40)
+    assert "sized by the usual request: 12 would fit if every request had full length" in first["notes"]
 
 
 def test_a_log_is_enough_for_its_own_pool(tmp_path):
@@ -133,10 +134,10 @@ def test_a_log_is_enough_for_its_own_pool(tmp_path):
     log.write_text(LOG)
     first = planned("--log", log, "--typical-tokens", 1000)
     as_is = option(first, "as it is")
-    assert (as_is["pool_tokens"], as_is["full_sequences"], as_is["typical_safe"]) == (43600, 5, 34)
+    assert (as_is["pool_tokens"], as_is["full_sequences"], as_is["typical_sequences"]) == (43600, 5, 43)
     assert option(first, "fp8 KV")["pool_tokens"] == 87200
     assert "vLLM's own count: 5.32 sequences of 8192 tokens" in first["notes"]
-    assert "48 sequences of 1000 tokens want 48000 tokens, 1.10 times the pool" in first["notes"]
+    assert "48 sequences of 1000 tokens want 1.12 times the pool: 43 fit" in first["notes"]
 
 
 def test_a_log_and_a_config_know_the_memory_too(tmp_path, config):
@@ -152,7 +153,8 @@ def test_a_live_server_says_its_pool_and_its_usual_request():
     as_is = option(first, "as it is")
     assert (as_is["pool_tokens"], as_is["max_model_len"], as_is["full_sequences"]) == (5120, 4096, 1)
     assert (first["typical_tokens"], as_is["typical_sequences"], as_is["typical_safe"]) == (501.0, 10, 8)
-    assert first["flags"] == ["--max-num-seqs 8", "--max-model-len 4096"]
+    # 501 tokens take 16 blocks of 32: 512; as `check` counts it
+    assert first["flags"] == ["--max-num-seqs 10", "--max-model-len 4096"]
 
 
 def test_a_live_server_and_a_config_know_the_bytes(tmp_path):
@@ -171,13 +173,11 @@ def test_text_is_plain_when_piped_and_names_every_column(config):
     assert lines[2].split("  ")[0] == "on each GPU"
     assert all(name in lines[2] for name in ("as given", "fp8 KV", "4-bit weights", "length 2048", "util. 0.95", "2 GPUs"))
     assert any(line.startswith("KV per token") and "512 KiB" in line and "256 KiB" in line for line in lines)
-    assert "recommended: --max-num-seqs 2 --max-model-len 4096 --gpu-memory-utilization 0.92" in lines
+    assert "recommended: vllm serve MODEL --max-model-len 4096 --gpu-memory-utilization 0.92" in lines
 
 
 def test_a_terminal_of_80_columns_holds_the_table():
-    plan = build_plan(
-        Serving(LLAMA2_7B, 4096, gpu_memory=24 * GIB, weights=14 * GIB, kv_cache_dtype="auto"), source="plan", typical_tokens=1200
-    )
+    plan = build_plan(Serving(read_model(LLAMA2_7B), 4096, gpu_memory=24 * GIB, weights=14 * GIB), source="plan", typical_tokens=1200)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     console.print(render(plan))
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -221,9 +221,16 @@ def test_what_cannot_be_is_refused_with_the_reason(config, change, arguments, re
 
 
 def test_the_longest_that_would_fit_is_named(config):
-    # 17 x .92 - 12 - 3 = 0.64 GiB ÷ 512 KiB
-    with pytest.raises(UsageError, match=r"it takes 2.00 GiB of 0.64 GiB; 1310 tokens would"):
-        run("--config", config, "--gpu-memory", "17GiB", "--weights", "12GiB")
+    # 17 x .92 - 12 - 3 = 0.64 GiB: 20 blocks of 64 tokens, of which one is held back
+    with pytest.raises(UsageError, match=r"it takes 2.00 GiB of 0.64 GiB; 1216 tokens would"):
+        run("--config", config, "--gpu-memory", "17GiB", "--weights", "12GiB", "--max-model-len", 4096)
+
+
+def test_a_models_own_length_that_does_not_fit_is_shortened_and_it_is_said(config):
+    plan = planned("--config", config, "--gpu-memory", "17GiB", "--weights", "12GiB")
+    first = option(plan, "as given")
+    assert (first["max_model_len"], first["full_sequences"], first["longest_that_starts"]) == (4096, 0, 1216)
+    assert "--max-model-len 1216" in plan["flags"]
 
 
 def test_a_server_that_did_not_start_is_no_pool(tmp_path):
@@ -232,7 +239,7 @@ def test_a_server_that_did_not_start_is_no_pool(tmp_path):
         "ValueError: To serve at least one request with the model's max seq len (131072), (16.00 GiB KV cache is needed, which is larger "
         "than the available KV cache memory (5.32 GiB). Based on the available memory, the estimated maximum model length is 43584."
     )
-    with pytest.raises(UsageError, match=r"did not start: not even one request of 131072 tokens .* --max-model-len 43584 would fit"):
+    with pytest.raises(UsageError, match=r"did not start: not even one request of 131072 tokens .* --max-model-len 43584 would start"):
         run("--log", log)
 
 
@@ -275,15 +282,23 @@ def test_nothing_to_plan_for_is_refused():
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("24GiB", 24 * GIB), ("80GB", 80 * 10**9), ("1.5 GiB", 3 * GIB // 2), ("512Ki", 524288), ("1000", 1000), ("2gib", 2 * GIB)],
+    [
+        ("24GiB", 24 * GIB),
+        ("80GB", 80 * 10**9),
+        ("1.5 GiB", 3 * GIB // 2),
+        ("512Ki", 524288),
+        ("80", 80 * GIB),
+        ("10737418240", 10 * GIB),
+        ("2gib", 2 * GIB),
+    ],
 )
 def test_sizes_are_read_as_written(text, size):
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "24G", "24 parsecs", "1,5GiB"])
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "24G", "24 parsecs", "1,5GiB", "24576"])
 def test_sizes_that_are_none_are_refused(text):
-    with pytest.raises(ValueError, match="is not a size"):
+    with pytest.raises(ValueError, match=r"is not a size|has no unit"):
         parse_size(text)
 
 

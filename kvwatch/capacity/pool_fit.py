@@ -1,0 +1,51 @@
+"""How a pool whose model is not known shrinks with the length of requests: c(L) = blocks / (ceil(L / block) + fixed).
+
+``fixed`` is what a request needs whatever its length: the states of layers without attention, the windows of others. Two figures of one
+server give it: its blocks and its own "Maximum concurrency".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_WHOLE: Final = 0.25
+"""A count of blocks worked out from figures with two decimals is whole to about this much."""
+_MOST_GROUPS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """Blocks of an engine, tokens of a block of full attention, and the blocks each request needs besides."""
+
+    blocks: int
+    block_size: int
+    fixed: int
+
+    def sequences(self, tokens: float) -> int:
+        """Requests of that many tokens that fit. Windows longer than that are counted in full: never too many."""
+        return int(self.blocks // (-(-int(tokens) // self.block_size) + self.fixed))
+
+
+def from_blocks(blocks: int, block_size: int, concurrency: float, length: int) -> PoolShape | None:
+    """From the blocks an engine has and its concurrency at ``length`` tokens; ``None`` where they do not go together so."""
+    fixed = blocks / concurrency - -(-length // block_size)
+    return PoolShape(blocks, block_size, max(0, round(fixed))) if fixed > -_WHOLE else None
+
+
+def from_printed_tokens(tokens: int, block_size: int, concurrency: float, length: int) -> PoolShape | None:
+    """From a log of vLLM before 0.21 on a model with states: its tokens line is ``blocks // groups x block``.
+
+    All groups but one hold states, one block for a request each, or two with prefix caching. The number of groups that gives
+    vLLM's own concurrency is the one; ``None`` where none or several do.
+    """
+    share, whole_blocks = tokens // block_size, -(-length // block_size)
+    found = {
+        PoolShape(groups * share + over, block_size, held * (groups - 1))
+        for groups in range(2, _MOST_GROUPS + 1)
+        for held in (1, 2)
+        for over in range(groups)
+        if abs((groups * share + over) / (whole_blocks + held * (groups - 1)) - concurrency) <= 0.005  # noqa: PLR2004 - two decimals
+    }
+    kinds = {(shape.fixed) for shape in found}
+    return max(found, key=lambda shape: -shape.blocks) if len(kinds) == 1 else None

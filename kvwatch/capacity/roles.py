@@ -1,0 +1,53 @@
+"""Models that no KV cache can be planned for, and why: encoders, encoder-decoders, caches that are compressed in ways not counted here."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kvwatch.capacity.fields import Config, model_type
+
+_ENCODER_CLASSES: Final = re.compile(
+    r"^(?!.*(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)$)"
+    r"(?=.*(?:Bert|Roberta|ModernBert|CLIP|Siglip|Electra|MPNet|Deberta|NomicBert|GteModel|GteNew|JinaEmbed|ViT|Dinov|Wav2Vec))"
+)
+"""Architecture names of encoders, for model types whose class was not read (vLLM 0.32 registry, embedding models)."""
+_ENCODER_TYPES: Final = re.compile(
+    r"bert(?:a|-|_|$)|^(?:clip|siglip|electra|xlnet|funnel|longformer|vit|dinov\d|wav2vec2|hubert|nomic_bert|gte$)"
+)
+_ENCODER_DECODERS: Final = re.compile(r"^(?:t5|mt5|umt5|byt5|bart|mbart|pegasus|marian|m2m_100|nllb|whisper|led|blenderbot|florence2)")
+
+
+def refuse_without_plan(config: Config, text: Config) -> None:
+    """Raises `ValueError` with the reason when ``config`` is no decoder whose KV cache can be counted here."""
+    name = model_type(config) or model_type(text) or "this model"
+    if _is_encoder_decoder(config, text):
+        raise ValueError(f"{name} is an encoder-decoder model: it caches its cross attention too, which is not understood here")
+    if _is_encoder(config, text):
+        raise ValueError(f"{name} is encoder-only: it keeps no KV cache, so there is nothing to plan")
+    if text.get("compress_ratios"):
+        raise ValueError(f"{name} compresses its KV cache by layer (compress_ratios), not understood here")
+
+
+def _is_encoder_decoder(config: Config, text: Config) -> bool:
+    if config.get("is_encoder_decoder") or text.get("is_encoder_decoder"):
+        return True
+    if config.get("role") == "decoder" or text.get("role") == "decoder":
+        return False
+    return "encoder-decoder" in (config.get("role"), text.get("role")) or bool(_ENCODER_DECODERS.match(model_type(config)))
+
+
+def _is_encoder(config: Config, text: Config) -> bool:
+    if (
+        (text is config and text.get("use_bidirectional_attention") is True)
+        or text.get("is_causal") is False
+        or config.get("is_causal") is False
+    ):
+        return True
+    if config.get("role") in ("decoder", "encoder"):
+        return config["role"] == "encoder"
+    classes = config.get("architectures")
+    named = [str(name) for name in classes] if isinstance(classes, list) else []
+    if any(_ENCODER_CLASSES.match(name) for name in named):
+        return True
+    return bool(_ENCODER_TYPES.search(model_type(config).lower())) and not any(name.endswith("ForCausalLM") for name in named)
