@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from kvwatch.capacity.class_defaults import Defaults, complete
 from kvwatch.capacity.fields import Config, first_whole, layer_count, listed, model_type, text_config, whole
 from kvwatch.capacity.heads import Heads, attention_heads, heads_by_layer, layer_overrides
-from kvwatch.capacity.kinds import Kind, read_kinds, window_size
+from kvwatch.capacity.kinds import LayerKind, read_kinds, window_size
 from kvwatch.capacity.kv_dtype import checkpoint_kv_dtype
-from kvwatch.capacity.model import Attention, Indexer, Latent, Layer, Model, State
+from kvwatch.capacity.model import Attention, Indexer, Latent, Layer, LayerState, Model
 from kvwatch.capacity.model_types import (
     ATTENTION_PER_LAYER,
     FULL_DESPITE_RANK,
@@ -74,34 +74,34 @@ def _state(text: Config, unknown: list[str], drafts: int) -> tuple[Layer, ...]:
     return (state,)
 
 
-def _attention_layers(text: Config, kinds: Sequence[Kind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
+def _attention_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
     if text.get("kv_lora_rank") and model_type(text) not in FULL_DESPITE_RANK:
         unknown.append(f"what kv_lora_rank means for model type {model_type(text)!r} (full keys and values are counted)")
-    attending = [kind for kind in kinds if kind in (Kind.FULL, Kind.WINDOW, Kind.CHUNK, Kind.HYBRID)]
+    attending = [kind for kind in kinds if kind in (LayerKind.FULL, LayerKind.WINDOW, LayerKind.CHUNK, LayerKind.HYBRID)]
     heads: Sequence[Heads | None] = heads_by_layer(text, kinds) if attending else [None] * len(kinds)
     found: list[tuple[Layer, ...]] = []
     for kind, one in zip(kinds, heads, strict=True):
         attention: tuple[Layer, ...] = ()
-        if one is not None and kind in (Kind.FULL, Kind.WINDOW, Kind.CHUNK, Kind.HYBRID):
+        if one is not None and kind in (LayerKind.FULL, LayerKind.WINDOW, LayerKind.CHUNK, LayerKind.HYBRID):
             attention = (Attention(one.kv_heads, one.key_dim, one.value_dim, _window(text, kind), _chunk(text, kind)),)
-        beside = kind in (Kind.STATE, Kind.HYBRID) or model_type(text) in STATE_BESIDE_ATTENTION | STATE_IN_EVERY_LAYER
+        beside = kind in (LayerKind.STATE, LayerKind.HYBRID) or model_type(text) in STATE_BESIDE_ATTENTION | STATE_IN_EVERY_LAYER
         found.append((*attention, *(_state(text, unknown, drafts) if beside else ())))
     return found
 
 
-def _window(text: Config, kind: Kind) -> int | None:
-    if kind != Kind.WINDOW:
+def _window(text: Config, kind: LayerKind) -> int | None:
+    if kind != LayerKind.WINDOW:
         return None
     sizes = [n for n in listed(text, "sliding_window") if isinstance(n, int) and n > 0]
     window = window_size(text) or (max(sizes) if sizes else None)
     return window + 1 if window and model_type(text) in ONE_MORE else window
 
 
-def _chunk(text: Config, kind: Kind) -> int | None:
-    return whole(text, "attention_chunk_size") if kind == Kind.CHUNK else None
+def _chunk(text: Config, kind: LayerKind) -> int | None:
+    return whole(text, "attention_chunk_size") if kind == LayerKind.CHUNK else None
 
 
-def _latent_layers(text: Config, kinds: Sequence[Kind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
+def _latent_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
     ranks, ropes = listed(text, "kv_lora_rank"), listed(text, "qk_rope_head_dim")
     indexer = whole(text, "index_head_dim") or 0
     roles = listed(text, "indexer_types")
@@ -110,9 +110,9 @@ def _latent_layers(text: Config, kinds: Sequence[Kind], unknown: list[str], draf
         own = layer_overrides(text, i)
         rank = whole(own, "kv_lora_rank") or (ranks[i] if i < len(ranks) else whole(text, "kv_lora_rank"))
         rope = own.get("qk_rope_head_dim", ropes[i] if i < len(ropes) else text.get("qk_rope_head_dim"))
-        if kind == Kind.STATE:
+        if kind == LayerKind.STATE:
             found.append(_state(text, unknown, drafts))
-        elif kind == Kind.NONE:
+        elif kind == LayerKind.NONE:
             found.append(())
         elif not isinstance(rank, int) or not isinstance(rope, int):
             raise ValueError("latent attention needs kv_lora_rank and qk_rope_head_dim")
@@ -144,7 +144,7 @@ def _notes(text: Config, layers: Sequence[tuple[Layer, ...]]) -> tuple[str, ...]
     caches = [cache for layer in layers for cache in layer]
     windows = [cache.window for cache in caches if isinstance(cache, (Attention, Latent)) and cache.window]
     chunks = [cache.chunk for cache in caches if isinstance(cache, Attention) and cache.chunk]
-    states = [cache for cache in caches if isinstance(cache, State)]
+    states = [cache for cache in caches if isinstance(cache, LayerState)]
     if windows:
         notes.append(f"{len(windows)} of {len(layers)} layers keep at most {max(windows)} tokens")
     if chunks:

@@ -8,7 +8,7 @@ from typing import Final
 
 from kvwatch.capacity.groups import Group, Spec, make_groups
 from kvwatch.capacity.kv_dtype import DS_MLA, vector_bytes
-from kvwatch.capacity.model import MAMBA2, Attention, Indexer, Latent, Layer, Model, State
+from kvwatch.capacity.model import MAMBA2, Attention, Indexer, Latent, Layer, LayerState, Model
 from kvwatch.capacity.versions import NEWEST, Version
 
 _DS_MLA_TOKEN: Final = 656
@@ -21,7 +21,7 @@ _HYBRID_LATENT_ALIGNMENT: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSetup:
     """How a model is served: what the arithmetic of its cache depends on."""
 
     version: Version = NEWEST
@@ -81,7 +81,7 @@ class KvCache:
     """Of a token while the sequence is shorter than every window."""
     block_size: int
     """Tokens of the smallest block of a layer that keeps tokens; 1 where none does."""
-    server: Server
+    server: ServerSetup
     state_blocks: int
     """Blocks a request holds in each group of states."""
 
@@ -116,7 +116,7 @@ class KvCache:
         return low
 
 
-def kv_cache(model: Model, server: Server) -> KvCache:
+def kv_cache(model: Model, server: ServerSetup) -> KvCache:
     """The cache of ``model`` as ``server`` lays it out; raises `ValueError` with the reason when it cannot be served so."""
     if server.gpus < 1:
         raise ValueError(f"tensor parallel size must be at least 1, not {server.gpus}")
@@ -140,7 +140,7 @@ def kv_cache(model: Model, server: Server) -> KvCache:
         block_size=min((group.spec.block for group in groups if group.spec.kind != "state"), default=1),
         server=server,
         state_blocks=server.state_blocks(
-            with_attention=model.heads is not None, mamba2=any(isinstance(cache, State) and cache.kind == MAMBA2 for cache in caches)
+            with_attention=model.heads is not None, mamba2=any(isinstance(cache, LayerState) and cache.kind == MAMBA2 for cache in caches)
         ),
     )
 
@@ -174,25 +174,25 @@ def _heads_on_one_gpu(kv_heads: int, gpus: int) -> int:
     return max(1, kv_heads // gpus)
 
 
-def _block_size(model: Model, server: Server, token_bytes: Mapping[int, int]) -> int:
+def _block_size(model: Model, server: ServerSetup, token_bytes: Mapping[int, int]) -> int:
     """Tokens of an attention block: the flag or the default, enlarged until a page covers a state (_align_hybrid_block_size)."""
     latent = any(isinstance(cache, Latent) for cache in model.caches)
     newest = server.version >= (0, 34)
     block = server.block_size or (_CPU_BLOCK if server.device == "cpu" else _LATENT_BLOCK if newest or latent else 16)
-    state = max((_state_bytes(cache, server) for cache in model.caches if isinstance(cache, State)), default=0)
-    per_token = max((size for i, size in token_bytes.items() if not isinstance(model.caches[i], State)), default=0)
+    state = max((_state_bytes(cache, server) for cache in model.caches if isinstance(cache, LayerState)), default=0)
+    per_token = max((size for i, size in token_bytes.items() if not isinstance(model.caches[i], LayerState)), default=0)
     if not state or not per_token:
         return block
     alignment = max(16 if server.block_size is None and not newest else block, _HYBRID_LATENT_ALIGNMENT if latent else 0)
     return max(block, alignment * -(-state // (alignment * per_token)))
 
 
-def _state_bytes(state: State, server: Server) -> int:
+def _state_bytes(state: LayerState, server: ServerSetup) -> int:
     return state.bytes_per_gpu(server.gpus, at_least=4 if server.device == "cpu" else 0)
 
 
-def _spec(cache: Layer, token_bytes: int, block: int, server: Server) -> Spec:
-    if isinstance(cache, State):
+def _spec(cache: Layer, token_bytes: int, block: int, server: ServerSetup) -> Spec:
+    if isinstance(cache, LayerState):
         return Spec("state", _state_bytes(cache, server), 0)
     if isinstance(cache, Attention) and cache.chunk:
         return Spec("chunk", block * token_bytes, block, cache.chunk)
@@ -200,7 +200,7 @@ def _spec(cache: Layer, token_bytes: int, block: int, server: Server) -> Spec:
     return Spec("window" if window else "full", block * token_bytes, block, window)
 
 
-def _stages(model: Model, server: Server) -> list[int]:
+def _stages(model: Model, server: ServerSetup) -> list[int]:
     """The pipeline stage of each cache (``distributed/utils.py``, get_pp_indices): what is left over goes to the stages before the last."""
     count, stages = len(model.layers), server.stages
     if not 1 <= stages <= count:

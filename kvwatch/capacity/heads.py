@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kvwatch.capacity.fields import HEADS, HIDDEN, Config, first_whole, listed, model_type, whole
-from kvwatch.capacity.kinds import Kind
+from kvwatch.capacity.kinds import LayerKind
 
 _KV_HEADS: Final = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups", "kv_n_heads")
 _OWN_VALUE_SIZE: Final = ("mimo_v2",)
@@ -31,7 +31,7 @@ def attention_heads(text: Config) -> int | None:
     return first_whole(text, (*HEADS, "num_heads")) if model_type(text) == "gpt_neo" else first_whole(text, HEADS)
 
 
-def heads_by_layer(text: Config, kinds: Sequence[Kind]) -> list[Heads | None]:
+def heads_by_layer(text: Config, kinds: Sequence[LayerKind]) -> list[Heads | None]:
     """The heads of each layer; ``None`` for a layer that ``block_configs`` leaves without attention.
 
     Raises `ValueError` naming what is missing or impossible.
@@ -44,7 +44,7 @@ def heads_by_layer(text: Config, kinds: Sequence[Kind]) -> list[Heads | None]:
     for i, kind in enumerate(kinds):
         dim = _head_dim(text, heads)
         one = Heads(numbers[i] if numbers else _kv_heads(text, heads), dim, dim)
-        found.append(_overridden(text, i, _windowed(text, one) if kind == Kind.WINDOW else _unbounded(text, one, kinds)))
+        found.append(_overridden(text, i, _windowed(text, one) if kind == LayerKind.WINDOW else _unbounded(text, one, kinds)))
     return found
 
 
@@ -67,10 +67,10 @@ def _windowed(text: Config, heads: Heads) -> Heads:
     return Heads(kv_heads, dim, _value_dim(text, "swa_v_head_dim", dim))
 
 
-def _unbounded(text: Config, heads: Heads, kinds: Sequence[Kind]) -> Heads:
+def _unbounded(text: Config, heads: Heads, kinds: Sequence[LayerKind]) -> Heads:
     """Gemma 4: layers that see every token may have their own number and size of heads."""
     dim = whole(text, "global_head_dim") or heads.key_dim
-    if Kind.WINDOW not in kinds:
+    if LayerKind.WINDOW not in kinds:
         return replace(heads, value_dim=_value_dim(text, "v_head_dim", heads.key_dim))
     return Heads(whole(text, "num_global_key_value_heads") or heads.kv_heads, dim, _value_dim(text, "v_head_dim", dim))
 

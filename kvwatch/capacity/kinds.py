@@ -17,7 +17,7 @@ from kvwatch.capacity.fields import Config, listed, model_type, whole
 from kvwatch.capacity.model_types import STATE_BESIDE_ATTENTION, STATES_ONLY, UNDERSTOOD_KEYS
 
 
-class Kind(StrEnum):
+class LayerKind(StrEnum):
     """What a layer keeps of a sequence."""
 
     FULL = "full"
@@ -30,17 +30,17 @@ class Kind(StrEnum):
     """No cache at all: a plain MLP, the KV of an earlier layer."""
 
 
-_WORDS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("full_attention", "attention", "global_attention", "global", "full", "indexed_attention", "attn"), Kind.FULL),
-    **dict.fromkeys(("deepseek_sparse_attention", "qwen_sparse_attention", "sparse_attention", "minimax_m3_sparse"), Kind.FULL),
-    **dict.fromkeys(("sliding_attention", "local_attention", "sliding_window", "sliding", "local", "swa"), Kind.WINDOW),
-    "chunked_attention": Kind.CHUNK,
-    **dict.fromkeys(("linear_attention", "mamba", "mamba2", "conv", "recurrent", "linear", "kda", "gated_delta_net", "m"), Kind.STATE),
-    "hybrid": Kind.HYBRID,
-    **dict.fromkeys(("mlp", "moe", "dense", "-", "e"), Kind.NONE),
+_WORDS: Final[dict[str, LayerKind]] = {
+    **dict.fromkeys(("full_attention", "attention", "global_attention", "global", "full", "indexed_attention", "attn"), LayerKind.FULL),
+    **dict.fromkeys(("deepseek_sparse_attention", "qwen_sparse_attention", "sparse_attention", "minimax_m3_sparse"), LayerKind.FULL),
+    **dict.fromkeys(("sliding_attention", "local_attention", "sliding_window", "sliding", "local", "swa"), LayerKind.WINDOW),
+    "chunked_attention": LayerKind.CHUNK,
+    **dict.fromkeys(("linear_attention", "mamba", "mamba2", "conv", "recurrent", "linear", "kda", "gated_delta_net", "m"), LayerKind.STATE),
+    "hybrid": LayerKind.HYBRID,
+    **dict.fromkeys(("mlp", "moe", "dense", "-", "e"), LayerKind.NONE),
 }
 _LISTS: Final = ("layer_types", "layers_block_type", "attention_layers", "layer_attention_types")
-_NEMOTRON_LETTERS: Final[dict[str, Kind]] = {"*": Kind.FULL, "M": Kind.STATE, "-": Kind.NONE, "E": Kind.NONE}
+_NEMOTRON_LETTERS: Final[dict[str, LayerKind]] = {"*": LayerKind.FULL, "M": LayerKind.STATE, "-": LayerKind.NONE, "E": LayerKind.NONE}
 _SUSPECT: Final = re.compile(
     r"(?<!cross_)(?:swa|hybrid|interleaved_sliding|window_pattern|window_layer|local_attn|global_attn|full_attn|attn_type|attention_type|layer_group"
     r"|mamba|ssm|linear_attn|lightning|retention|rwkv|delta_net|conv_l_cache|use_cla|cla_share|share_kv|kv_shar|yoco|compress_ratio"
@@ -54,7 +54,7 @@ _SUSPECT: Final = re.compile(
 class Kinds:
     """The kind of each layer, and why they may not all be right."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[LayerKind, ...]
     unknown: tuple[str, ...] = ()
 
 
@@ -64,7 +64,7 @@ def read_kinds(text: Config, count: int, *, known_type: bool) -> Kinds:
     Raises `ValueError` for a layer type it does not know or a list that is too short.
     """
     if model_type(text) in STATES_ONLY:
-        return Kinds((Kind.STATE,) * count)
+        return Kinds((LayerKind.STATE,) * count)
     for read in (_by_lists, _by_nemotron, _by_flags, _by_hybrid_flags, _by_chosen, _by_period):
         if kinds := read(text, count):
             return Kinds(_shared(text, kinds))
@@ -81,7 +81,7 @@ def window_size(text: Config) -> int | None:
     )
 
 
-def _by_lists(text: Config, count: int) -> tuple[Kind, ...]:
+def _by_lists(text: Config, count: int) -> tuple[LayerKind, ...]:
     for key in _LISTS:
         names = [str(name) for name in listed(text, key)]
         if names:
@@ -95,23 +95,23 @@ def _by_lists(text: Config, count: int) -> tuple[Kind, ...]:
         return (*kinds[:-1], _named(str(rule["last"]), text)) if "last" in rule else kinds
     windows = listed(text, "sliding_window")
     if len(windows) >= count:
-        return tuple(Kind.WINDOW if isinstance(n, int) and n > 0 else Kind.FULL for n in windows[:count])
+        return tuple(LayerKind.WINDOW if isinstance(n, int) and n > 0 else LayerKind.FULL for n in windows[:count])
     blocks = [str(kind) for kind in listed(text, "block_types")]
     return tuple(_named(blocks[i % len(blocks)], text) for i in range(count)) if blocks else ()
 
 
-def _named(kind: str, text: Config) -> Kind:
+def _named(kind: str, text: Config) -> LayerKind:
     found = _WORDS.get(kind.lower())
     if found is None:
         raise ValueError(f"layer type {kind!r} is not one kvwatch knows the KV cache of")
-    if found == Kind.WINDOW and window_size(text) is None:
-        return Kind.STATE if text.get("conv_L_cache") else Kind.FULL
-    if found == Kind.CHUNK and not whole(text, "attention_chunk_size"):
-        return Kind.FULL
+    if found == LayerKind.WINDOW and window_size(text) is None:
+        return LayerKind.STATE if text.get("conv_L_cache") else LayerKind.FULL
+    if found == LayerKind.CHUNK and not whole(text, "attention_chunk_size"):
+        return LayerKind.FULL
     return found
 
 
-def _by_nemotron(text: Config, _count: int) -> tuple[Kind, ...]:
+def _by_nemotron(text: Config, _count: int) -> tuple[LayerKind, ...]:
     letters = text.get("hybrid_override_pattern")
     if not isinstance(letters, str) or not letters:
         return ()
@@ -121,25 +121,25 @@ def _by_nemotron(text: Config, _count: int) -> tuple[Kind, ...]:
     return tuple(_NEMOTRON_LETTERS[letter] for letter in letters if letter != "|")
 
 
-def _by_flags(text: Config, count: int) -> tuple[Kind, ...]:
+def _by_flags(text: Config, count: int) -> tuple[LayerKind, ...]:
     """MiniMax: 1 is attention, 0 linear attention."""
     flags = listed(text, "attn_type_list")
     if not flags:
         return ()
     if len(flags) < count:
         raise ValueError(f"attn_type_list is given for {len(flags)} of {count} layers")
-    return tuple(Kind.FULL if flag == 1 else Kind.STATE for flag in flags[:count])
+    return tuple(LayerKind.FULL if flag == 1 else LayerKind.STATE for flag in flags[:count])
 
 
-def _by_hybrid_flags(text: Config, count: int) -> tuple[Kind, ...]:
+def _by_hybrid_flags(text: Config, count: int) -> tuple[LayerKind, ...]:
     """MiMo-V2: 1 is a window, 0 full attention (vLLM 0.32 ``models/mimo_v2.py``, is_compressed_softmax_layer)."""
     flags = listed(text, "hybrid_layer_pattern")
     if len(flags) < count or window_size(text) is None or not set(flags) <= {0, 1}:
         return ()
-    return tuple(Kind.WINDOW if flag == 1 else Kind.FULL for flag in flags[:count])
+    return tuple(LayerKind.WINDOW if flag == 1 else LayerKind.FULL for flag in flags[:count])
 
 
-def _by_chosen(text: Config, count: int) -> tuple[Kind, ...]:
+def _by_chosen(text: Config, count: int) -> tuple[LayerKind, ...]:
     """A list of the layers that have attention, among layers with a state."""
     linear = text.get("linear_attn_config")
     chosen: Sequence[object] = ()
@@ -147,45 +147,45 @@ def _by_chosen(text: Config, count: int) -> tuple[Kind, ...]:
         chosen = [n - 1 for n in listed(linear, "full_attn_layers") if isinstance(n, int)]
     else:  # Bamba; LFM2
         chosen = next((found for key in ("attn_layer_indices", "full_attn_idxs") if (found := listed(text, key))), ())
-    return tuple(Kind.FULL if i in chosen else Kind.STATE for i in range(count)) if chosen else ()
+    return tuple(LayerKind.FULL if i in chosen else LayerKind.STATE for i in range(count)) if chosen else ()
 
 
-def _by_period(text: Config, count: int) -> tuple[Kind, ...]:
+def _by_period(text: Config, count: int) -> tuple[LayerKind, ...]:
     """Every n-th layer has attention, the others a state."""
     period, interval = whole(text, "attn_layer_period"), whole(text, "full_attention_interval")
     group, step = whole(text, "layer_group_size"), whole(text, "mamba_step")
     if period:  # Jamba
         offset = whole(text, "attn_layer_offset") or 0
-        return tuple(Kind.FULL if i % period == offset else Kind.STATE for i in range(count))
+        return tuple(LayerKind.FULL if i % period == offset else LayerKind.STATE for i in range(count))
     if interval:  # Qwen3-Next, Qwen3.5
-        return tuple(Kind.STATE if (i + 1) % interval else Kind.FULL for i in range(count))
+        return tuple(LayerKind.STATE if (i + 1) % interval else LayerKind.FULL for i in range(count))
     if group and group > 1:  # Ling linear: the layers after the last whole group have attention
         whole_groups = count // group * group
-        return tuple(Kind.STATE if (i + 1) % group and i < whole_groups else Kind.FULL for i in range(count))
+        return tuple(LayerKind.STATE if (i + 1) % group and i < whole_groups else LayerKind.FULL for i in range(count))
     if step and text.get("mamba_enabled", True):  # PLaMo 2
         if count <= step // 2:
-            return tuple(Kind.STATE if i < count - 1 else Kind.FULL for i in range(count))
-        return tuple(Kind.FULL if i % step == step // 2 else Kind.STATE for i in range(count))
+            return tuple(LayerKind.STATE if i < count - 1 else LayerKind.FULL for i in range(count))
+        return tuple(LayerKind.FULL if i % step == step // 2 else LayerKind.STATE for i in range(count))
     return ()
 
 
-def _by_window(text: Config, count: int, *, known_type: bool) -> tuple[tuple[Kind, ...], tuple[str, ...]]:
+def _by_window(text: Config, count: int, *, known_type: bool) -> tuple[tuple[LayerKind, ...], tuple[str, ...]]:
     window = window_size(text)
-    full: tuple[Kind, ...] = (Kind.FULL,) * count
+    full: tuple[LayerKind, ...] = (LayerKind.FULL,) * count
     if window is None:
         return full, () if model_type(text) in STATE_BESIDE_ATTENTION else _suspects(text, known_type=known_type)
     first = whole(text, "max_window_layers")
     if text.get("use_sliding_window") is True and first is not None:  # Qwen2
-        return tuple(Kind.WINDOW if i >= first else Kind.FULL for i in range(count)), ()
+        return tuple(LayerKind.WINDOW if i >= first else LayerKind.FULL for i in range(count)), ()
     pattern = text.get("sliding_window_pattern")
     if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:  # EXAONE 4: L local, G global; the last layer is global
-        kinds: list[Kind] = [Kind.WINDOW if pattern[i % len(pattern)] == "L" else Kind.FULL for i in range(count)]
-        return (*kinds[:-1], Kind.FULL), ()
+        kinds: list[LayerKind] = [LayerKind.WINDOW if pattern[i % len(pattern)] == "L" else LayerKind.FULL for i in range(count)]
+        return (*kinds[:-1], LayerKind.FULL), ()
     if (every := whole(text, "sliding_window_pattern")) is not None and every > 0:  # Gemma 3
-        return tuple(Kind.FULL if (i + 1) % every == 0 else Kind.WINDOW for i in range(count)), ()
+        return tuple(LayerKind.FULL if (i + 1) % every == 0 else LayerKind.WINDOW for i in range(count)), ()
     suspects = _suspects(text, known_type=True)
     if known_type and not suspects and pattern is None:  # Mistral: every layer
-        return (Kind.WINDOW,) * count, ()
+        return (LayerKind.WINDOW,) * count, ()
     why = suspects[0] if suspects else f"which layers of {model_type(text) or 'this model'} the window of {window} tokens bounds"
     return full, (why,)
 
@@ -199,9 +199,9 @@ def _suspects(text: Config, *, known_type: bool) -> tuple[str, ...]:
     return () if known_type else (f"the layers of model type {model_type(text)!r}",)
 
 
-def _shared(text: Config, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+def _shared(text: Config, kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
     """Layers that reuse the keys and values of an earlier one keep none (vLLM: kv_sharing_target_layer_name)."""
     count, shared = len(kinds), whole(text, "num_kv_shared_layers") or 0
     if shared >= count:
         raise ValueError(f"{shared} of {count} layers share the KV of earlier ones: there is no earlier one")
-    return kinds[: count - shared] + (Kind.NONE,) * shared
+    return kinds[: count - shared] + (LayerKind.NONE,) * shared

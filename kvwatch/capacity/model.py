@@ -35,7 +35,7 @@ class Indexer:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LayerState:
     """A layer with a state of fixed size for each sequence: state space, linear attention, short convolution."""
 
     kind: str
@@ -60,7 +60,7 @@ class State:
 
 
 MAMBA2 = "Mamba 2"
-Layer = Attention | Latent | Indexer | State
+Layer = Attention | Latent | Indexer | LayerState
 
 
 @dataclass(frozen=True, slots=True)

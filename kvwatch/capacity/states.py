@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kvwatch.capacity.fields import HIDDEN, Config, first_whole, model_type, whole
-from kvwatch.capacity.model import MAMBA2, State
+from kvwatch.capacity.model import MAMBA2, LayerState
 
 _BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 _FLOAT32_STATE: Final = frozenset({"nemotron_h"})
@@ -18,7 +18,7 @@ _FLOAT32_STATE: Final = frozenset({"nemotron_h"})
 _CONV_BYTES: Final = 2
 
 
-def layer_state(text: Config, drafts: int = 0) -> State | None:
+def layer_state(text: Config, drafts: int = 0) -> LayerState | None:
     """The state of one layer without attention; ``None`` where no key says what it is. ``drafts``: speculative tokens in a step."""
     for read in (_delta_net, _kimi_delta, _mamba2, _short_convolution, _mamba1, _linear_attention):
         if state := read(text, drafts):
@@ -33,7 +33,7 @@ def _state_bytes(text: Config, default: int) -> int:
     return 4 if model_type(text) in _FLOAT32_STATE else default
 
 
-def _delta_net(text: Config, drafts: int) -> State | None:
+def _delta_net(text: Config, drafts: int) -> LayerState | None:
     """Gated delta net (Qwen3-Next, Qwen3.5, OLMo hybrid)."""
     value_heads, key_heads = whole(text, "linear_num_value_heads"), whole(text, "linear_num_key_heads")
     value_dim, key_dim = whole(text, "linear_value_head_dim"), whole(text, "linear_key_head_dim")
@@ -42,10 +42,10 @@ def _delta_net(text: Config, drafts: int) -> State | None:
         return None
     columns = 2 * key_heads * key_dim + value_heads * value_dim
     convolution = columns * (kernel - 1 + drafts) * _CONV_BYTES
-    return State("gated delta net", value_heads * value_dim * key_dim, _state_bytes(text, _CONV_BYTES), convolution)
+    return LayerState("gated delta net", value_heads * value_dim * key_dim, _state_bytes(text, _CONV_BYTES), convolution)
 
 
-def _kimi_delta(text: Config, drafts: int) -> State | None:
+def _kimi_delta(text: Config, drafts: int) -> LayerState | None:
     """Kimi delta attention: the state is float32 unless said otherwise."""
     linear = text.get("linear_attn_config")
     if not isinstance(linear, Mapping):
@@ -54,10 +54,10 @@ def _kimi_delta(text: Config, drafts: int) -> State | None:
     if not (heads and dim):
         return None
     convolution = 3 * heads * dim * (kernel - 1 + drafts) * _CONV_BYTES
-    return State("Kimi delta attention", heads * dim * dim, _state_bytes(text, 4), convolution)
+    return LayerState("Kimi delta attention", heads * dim * dim, _state_bytes(text, 4), convolution)
 
 
-def _mamba2(text: Config, drafts: int) -> State | None:
+def _mamba2(text: Config, drafts: int) -> LayerState | None:
     heads = first_whole(text, ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"))
     dim = first_whole(text, ("mamba_d_head", "mamba_head_dim", "mamba_headdim"))
     if model_type(text) == "mamba2":
@@ -73,7 +73,7 @@ def _mamba2(text: Config, drafts: int) -> State | None:
     inner = whole(text, "mamba_d_ssm") or heads * dim
     if model_type(text) == "mamba2":
         inner = whole(text, "intermediate_size") or inner
-    return State(
+    return LayerState(
         MAMBA2,
         recurrent=heads * dim * size,
         recurrent_bytes=_state_bytes(text, _CONV_BYTES),
@@ -83,13 +83,13 @@ def _mamba2(text: Config, drafts: int) -> State | None:
     )
 
 
-def _mamba1(text: Config, _drafts: int) -> State | None:
+def _mamba1(text: Config, _drafts: int) -> LayerState | None:
     size = first_whole(text, ("mamba_d_state", "state_size"))
     kernel = first_whole(text, ("mamba_d_conv", "conv_kernel"))
     inner = _inner(text)
     if not (size and kernel and inner):
         return None
-    return State("Mamba", inner * size, _state_bytes(text, _CONV_BYTES), inner * (kernel - 1) * _CONV_BYTES)
+    return LayerState("Mamba", inner * size, _state_bytes(text, _CONV_BYTES), inner * (kernel - 1) * _CONV_BYTES)
 
 
 def _inner(text: Config) -> int | None:
@@ -99,17 +99,17 @@ def _inner(text: Config) -> int | None:
     return expand * hidden if expand and hidden else None
 
 
-def _short_convolution(text: Config, _drafts: int) -> State | None:
+def _short_convolution(text: Config, _drafts: int) -> LayerState | None:
     """LFM2: nothing but the last columns of a convolution."""
     kernel, columns = whole(text, "conv_L_cache"), first_whole(text, ("conv_dim", *HIDDEN))
-    return State("short convolution", 0, _CONV_BYTES, columns * (kernel - 1) * _CONV_BYTES) if kernel and columns else None
+    return LayerState("short convolution", 0, _CONV_BYTES, columns * (kernel - 1) * _CONV_BYTES) if kernel and columns else None
 
 
-def _linear_attention(text: Config, _drafts: int) -> State | None:
+def _linear_attention(text: Config, _drafts: int) -> LayerState | None:
     """Lightning attention (MiniMax, Ling): a square of the head size for each query head."""
     if not (text.get("attn_type_list") or text.get("layer_group_size")):
         return None
     heads = whole(text, "num_attention_heads")
     hidden = first_whole(text, HIDDEN)
     dim = whole(text, "head_dim") or (hidden // heads if hidden and heads else None)
-    return State("linear attention", heads * dim * dim, _CONV_BYTES) if heads and dim else None
+    return LayerState("linear attention", heads * dim * dim, _CONV_BYTES) if heads and dim else None

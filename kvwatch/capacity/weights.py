@@ -11,7 +11,7 @@ from typing import Final
 
 from kvwatch.capacity.fields import text_config, whole
 from kvwatch.capacity.heads import attention_heads, heads_by_layer
-from kvwatch.capacity.kinds import Kind
+from kvwatch.capacity.kinds import LayerKind
 
 _BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 2}
 """float32 checkpoints are served in 16 bits unless told otherwise."""
@@ -37,7 +37,7 @@ def count_parameters(text: Mapping[str, object]) -> int | None:
     heads = attention_heads(text)
     if model not in _COUNTED or not (layers and hidden and inner and vocabulary and heads):
         return None
-    one = heads_by_layer(text, [Kind.FULL])[0]
+    one = heads_by_layer(text, [LayerKind.FULL])[0]
     if one is None:
         return None
     query, key_value = heads * one.key_dim, one.kv_heads * one.key_dim

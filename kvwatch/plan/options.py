@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kvwatch.capacity.cache import Server, kv_cache
+from kvwatch.capacity.cache import ServerSetup, kv_cache
 from kvwatch.capacity.concurrency import limit_by_end, tokens_at_end
 from kvwatch.capacity.kv_dtype import SIXTEEN_BITS
 from kvwatch.capacity.model import Model
@@ -32,7 +32,7 @@ class Serving:
 
     model: Model
     max_model_len: int
-    server: Server = field(default_factory=Server)
+    server: ServerSetup = field(default_factory=ServerSetup)
     length_asked: bool = True
     """Somebody asked for this length; else it is the model's own, and what does not fit is shortened."""
     gpu_memory: int | None = None

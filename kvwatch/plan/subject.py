@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kvwatch.capacity.architecture import read_model
-from kvwatch.capacity.cache import KvCache, Server, kv_cache
+from kvwatch.capacity.cache import KvCache, ServerSetup, kv_cache
 from kvwatch.capacity.class_defaults import Defaults, complete
 from kvwatch.capacity.model import Attention, Latent, Model
 from kvwatch.capacity.model_length import longest
@@ -139,12 +139,12 @@ def _says_how(log: StartupLog | None) -> bool:
     return log is not None and log.tensor_parallel_size is not None
 
 
-def _server(given: Given, log: StartupLog | None, live: Live | None) -> Server:
+def _server(given: Given, log: StartupLog | None, live: Live | None) -> ServerSetup:
     version: Version = parse_version(given.version) or (log.version if log else None) or (_version_of(live) if live else None) or NEWEST
     block = given.block_size or (log.block_size if log else None) or (live.config.block_size if live else None)
     cached = log.prefix_caching if log and log.prefix_caching is not None else live.config.enable_prefix_caching if live else None
     dtype = given.kv_dtype or (log.kv_cache_dtype if log else None) or (live.config.cache_dtype if live else None) or "auto"
-    return Server(
+    return ServerSetup(
         version=version,
         gpus=given.gpus or (log.tensor_parallel_size if log else None) or 1,
         stages=given.stages or (log.pipeline_parallel_size if log else None) or 1,
@@ -163,7 +163,7 @@ def _version_of(live: Live) -> Version:
     return NEWEST if live.config.kv_cache_size_tokens else (0, 23)
 
 
-def _with_budget(model: Model, server: Server, log: StartupLog | None) -> Server:
+def _with_budget(model: Model, server: ServerSetup, log: StartupLog | None) -> ServerSetup:
     """The step budget that gives vLLM's own concurrency, where windows make it count and the log does not name it."""
     windowed = any(isinstance(cache, Attention | Latent) and cache.window for cache in model.caches)
     if (

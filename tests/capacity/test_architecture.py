@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvwatch.capacity.architecture import read_model
-from kvwatch.capacity.cache import Server, kv_cache
+from kvwatch.capacity.cache import ServerSetup, kv_cache
 from kvwatch.capacity.kinds import read_kinds
 from kvwatch.plan.sources import class_defaults
 
@@ -13,7 +13,7 @@ KIB = 1024
 
 
 def cache_of(config, **server):
-    return kv_cache(read_model(config), Server(**server))
+    return kv_cache(read_model(config), ServerSetup(**server))
 
 
 LLAMA2_7B = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 4096}
@@ -205,7 +205,7 @@ def read_only(model_type, **changed):
 
 
 def cache_of_class(config, **server):
-    return kv_cache(read_model(config, class_defaults()), Server(**server))
+    return kv_cache(read_model(config, class_defaults()), ServerSetup(**server))
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,10 @@ def test_auto_follows_the_checkpoint_from_the_release_that_does(quantization, si
     assert (model.own_kv_dtype, model.own_dtype_since) == (dtype, since)
     if dtype is not None:
         before = (since[0], since[1] - 1)
-        assert kv_cache(model, Server(version=since)).bytes_per_token * 2 == kv_cache(model, Server(version=before)).bytes_per_token
-        assert kv_cache(model, Server(kv_dtype="bfloat16")).bytes_per_token == 131072
+        assert (
+            kv_cache(model, ServerSetup(version=since)).bytes_per_token * 2 == kv_cache(model, ServerSetup(version=before)).bytes_per_token
+        )
+        assert kv_cache(model, ServerSetup(kv_dtype="bfloat16")).bytes_per_token == 131072
 
 
 W = 4096

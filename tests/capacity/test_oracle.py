@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvwatch.capacity.architecture import read_model
-from kvwatch.capacity.cache import Server, kv_cache
+from kvwatch.capacity.cache import ServerSetup, kv_cache
 from kvwatch.capacity.class_defaults import complete
 from kvwatch.capacity.model import Latent
 from kvwatch.capacity.model_length import longest
@@ -40,7 +40,7 @@ def server_of(case, model, *, latent_block, **rules):
     flags = case["flags"]
     latent = any(isinstance(cache, Latent) for cache in model.caches)
     caching = {"--enable-prefix-caching": True, "--no-enable-prefix-caching": False}
-    return Server(
+    return ServerSetup(
         version=V032,
         gpus=flag(flags, "-tp", "--tensor-parallel-size", default=case.get("tp", 1)),
         stages=flag(flags, "-pp", "--pipeline-parallel-size", default=case.get("pp", 1)),
@@ -111,7 +111,7 @@ def test_every_config_class_is_counted_as_vllm_counts_it_or_refused_or_an_upper_
 def sweep(row):
     """equal, refused, upper bound, different; or unknown where this vLLM gives no number to compare with."""
     try:
-        cache = kv_cache(read_model(row["config"], class_defaults()), Server(version=V032, batched_tokens=2048))
+        cache = kv_cache(read_model(row["config"], class_defaults()), ServerSetup(version=V032, batched_tokens=2048))
     except ValueError:
         return "refused" if "at" not in row or row["model_type"] in REFUSED_THOUGH_SERVED else "different"
     if "at" not in row:
