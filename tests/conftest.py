@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from peers import Peer
+from playwright.sync_api import sync_playwright
 
 from kvwatch.clock import SystemClock
 
@@ -54,6 +55,25 @@ def require_tool() -> Callable[[str], Path]:
 def repository() -> Path:
     """Root of the working copy."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def browser(require_tool):
+    """A real browser."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=require_tool("chromium"))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def axe(repository: Path) -> str:
+    """The script of axe-core, which looks for what keeps people out of a page."""
+    script = repository / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        reason = "axe-core is not in .cache/axe (tests/tools/fetch_axe.sh puts it there)"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    return script.read_text(encoding="utf-8")
 
 
 @pytest.fixture

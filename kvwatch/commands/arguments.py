@@ -82,3 +82,13 @@ def known_arguments(args: argparse.Namespace, configured: KnownConfig) -> KnownC
     flags = KnownConfig(**{name: getattr(args, name) for name in KnownConfig.model_fields})
     logged = read_log(args.log).known if args.log is not None else KnownConfig()
     return first_known(flags, logged, configured)
+
+
+def write_whole(path: Path, document: str) -> None:
+    """Write all of it or nothing, for a file that was cut off would be taken for a whole one. Raises `UsageError`."""
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        unfinished.write_text(document, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error

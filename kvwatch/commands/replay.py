@@ -11,19 +11,23 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvwatch.assess import Judge, first_known, judge_for
 from kvwatch.clock import SystemClock
-from kvwatch.commands.arguments import positive_count, positive_duration, unix_time
+from kvwatch.commands.arguments import positive_count, positive_duration, unix_time, write_whole
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.settings import Settings
 from kvwatch.errors import KVWatchError, UsageError
 from kvwatch.incident.prometheus import Prometheus
 from kvwatch.incident.recording import Decimator, Entry
 from kvwatch.incident.replay import ReplayRow, rows_of
+from kvwatch.incident.report import EngineReport, build_report
+from kvwatch.incident.report_html import as_html
+from kvwatch.incident.report_text import as_markdown
 from kvwatch.incident.sources import EntrySource, open_source
 from kvwatch.incident.table import render
 from kvwatch.poller.label_memory import LabelMemory
@@ -31,6 +35,7 @@ from kvwatch.poller.label_memory import LabelMemory
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
 
+_REPORTS: Final = {"html": as_html, "md": as_markdown}
 _LOOK_AHEAD: Final = 100
 """Scrapes looked at to see how often a recorder asked."""
 _SLOWEST_GUESS: Final = 60.0
@@ -47,7 +52,7 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
         metavar="FILE",
         help="a recording (.jsonl, .jsonl.gz, .jsonl.xz), or a log of vLLM (plain, gzip or xz; - for standard input)",
     )
-    parser.add_argument("--format", choices=("table", "jsonl"), default="table", help="default: %(default)s")
+    parser.add_argument("--format", choices=("table", "jsonl", "html", "md"), default="table", help="default: %(default)s")
     parser.add_argument(
         "--interval",
         "--step",
@@ -62,6 +67,10 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
         help=f"with --prometheus: RFC 3339 (UTC without an offset), unix seconds or so long ago (default: {_DEFAULT_SPAN})",
     )
     parser.add_argument("--end", metavar="TIME", help="with --prometheus: the same (default: now)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="with --format html or md: where the report goes (standard output)"
+    )
+    parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="with --format html or md: such as Europe/Berlin (UTC)")
     parser.add_argument("--max-num-seqs", type=positive_count, metavar="N", help="what the server was started with, if known")
     parser.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N", help="what the server was started with, if known")
     parser.set_defaults(run=run)
@@ -70,13 +79,33 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Replay every file, or a Prometheus. Raises `RecordingError`, `PrometheusError`, `UsageError`."""
     known = KnownConfig(max_num_seqs=arguments.max_num_seqs, max_num_batched_tokens=arguments.max_num_batched_tokens)
+    reports = []
     for rows in _sources(arguments, known):
         if arguments.format == "jsonl":
             for row in rows:
                 print(json.dumps(row.as_json()))  # noqa: T201 - a command's output
-        else:
+        elif arguments.format == "table":
             render(rows, Console())
+        else:
+            reports += build_report(rows)
+    if arguments.format in _REPORTS:
+        _write_report(arguments, reports)
     return 0
+
+
+def _write_report(arguments: argparse.Namespace, reports: Sequence[EngineReport]) -> None:
+    """The whole report or nothing."""
+    try:
+        zone = ZoneInfo(arguments.timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(f"--timezone {arguments.timezone}: there is no such zone") from error
+    if not reports:
+        raise UsageError("there is not one scrape to report on")
+    document = _REPORTS[arguments.format](reports, zone)
+    if arguments.output is None:
+        sys.stdout.write(document)
+    else:
+        write_whole(arguments.output, document)
 
 
 def _sources(arguments: argparse.Namespace, known: KnownConfig) -> Iterator[Iterator[ReplayRow]]:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvwatch.check.watching import with_version
 from kvwatch.clock import Clock, SystemClock
-from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration, unix_time
+from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration, unix_time, write_whole
 from kvwatch.config import sources as config
 from kvwatch.config.settings import PollSettings
 from kvwatch.errors import ScrapeError, UsageError
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = _measure(arguments)
     document = json.dumps(found.as_json(), allow_nan=False, indent=2) + "\n"
     if arguments.output is not None:
-        _write(arguments.output, document)
+        write_whole(arguments.output, document)
     if arguments.format == "json":
         sys.stdout.write(document)
     else:
@@ -156,16 +156,6 @@ def _scrapes(entries: Iterator[Entry]) -> Iterator[Scrape]:
         if entry.body is not None:
             with suppress(ScrapeError):
                 yield parse_scrape(entry.body, entry.t, memory=memory)
-
-
-def _write(path: Path, document: str) -> None:
-    """All of it or nothing: a snapshot that was cut off must not be compared with."""
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        unfinished.write_text(document, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
 
 
 def _complain(what: str) -> None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from kvwatch.exporter.web.chart_history import SPAN_SECONDS, Point
-from kvwatch.exporter.web.charts import HEIGHT, BandSegment, Timeline, band_summary, charts, gap_after, nice_top, path, state_band
+from kvwatch.exporter.web.charts import HEIGHT, BandSegment, Timeline, band_summary, charts, gap_after, path, state_band
 from kvwatch.model import State
+from kvwatch.svg import nice_top
 
 NOW = 10_000.0
 START = NOW - SPAN_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from exporter_views import NOW, SIGNALS, STORMING, UNPOLLED, VIEW, StillClock, failed
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from prometheus_client import CollectorRegistry
 
 from kvwatch.exporter.web.chart_history import ChartHistory
@@ -27,23 +26,6 @@ pytestmark = pytest.mark.e2e
 PATIENCE = 10_000
 """Milliseconds in which a page that refreshes every two seconds must show the news, on a busy machine."""
 PHONE, DESK, WALL = (375, 812), (1280, 900), (2560, 1440)
-
-
-@pytest.fixture(scope="module")
-def browser(require_tool):
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=require_tool("chromium"))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def axe(repository):
-    script = repository / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists():
-        reason = "axe-core is not in .cache/axe (tests/tools/fetch_axe.sh puts it there)"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
-    return script.read_text(encoding="utf-8")
 
 
 @dataclass

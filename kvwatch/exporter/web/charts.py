@@ -6,7 +6,6 @@ history is young; gaps stay gaps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,13 +14,11 @@ from typing import Final
 from kvwatch.exporter.web.chart_history import COARSEST_SECONDS, SPAN_SECONDS, Point
 from kvwatch.exporter.web.wording import ABSENT, STATE_WORDS, number, percent
 from kvwatch.model import State
+from kvwatch.svg import curve, nice_top
 
 WIDTH: Final = 360
 HEIGHT: Final = 90
 _GAP_POLLS: Final = 3
-_ROUND: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-
-
 _SPANS: Final = (120.0, 300.0, 600.0, 900.0, SPAN_SECONDS)
 
 
@@ -94,30 +91,12 @@ def gap_after(interval: float) -> float:
 
 
 def path(samples: Iterable[tuple[float, float | None]], timeline: Timeline, *, gap: float, top: float) -> str:
-    """SVG path data of samples ``(at, value)``: a new piece after every absent value and every gap, a dot for a piece of one point."""
-    pieces: list[str] = []
-    previous: float | None = None
-    for at, value in samples:
-        if value is None:
-            previous = None
-            continue
-        y = HEIGHT - min(max(value / top, 0.0), 1.0) * HEIGHT
-        joined = previous is not None and at - previous <= gap
-        pieces.append(f"{'L' if joined else 'M'}{timeline.x(at):.1f} {y:.1f}{'' if joined else 'h0'}")
-        previous = at
-    return "".join(pieces)
+    """SVG path data of samples ``(at, value)``, see `kvwatch.svg.curve`."""
+    return curve(samples, timeline.x, height=HEIGHT, gap=gap, top=top)
 
 
 _LEAST_RATIO: Final = 0.02
 """The top of the ratio's axis where the page's limit is 0."""
-
-
-def nice_top(highest: float, least: float) -> float:
-    """The value at the top of an axis: the next round number, at least ``least``."""
-    if highest <= least:
-        return least
-    power = 10.0 ** math.floor(math.log10(highest))
-    return next(step * power for step in _ROUND if step * power >= highest)
 
 
 def state_band(states: Sequence[tuple[float, State]], timeline: Timeline, *, interval: float) -> tuple[BandSegment, ...]:
