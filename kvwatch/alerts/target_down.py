@@ -59,9 +59,11 @@ ALERT: Final = AlertDefinition(
         ),
         description=(
             "most scrapes have failed for five minutes\n"
-            '{{- $failures := printf "kvwatch_target_scrape_failures_total{instance=%q,target=%q}" $labels.instance $labels.target -}}\n'
-            '{{- with query (printf "topk(1, increase(%s[5m]) > 0)" $failures) }},\n'
-            'mostly for the reason {{ . | first | label "reason" }}{{ end }}.'
+            '{{- $own := printf "{instance=%q,target=%q}" $labels.instance $labels.target -}}\n'
+            '{{- with query (printf "topk(1, increase(kvwatch_target_scrape_failures_total%s[5m]) > 0)" $own) }},\n'
+            'mostly for the reason {{ . | first | label "reason" }}{{ end }}\n'
+            '{{- with query (printf "count(kvwatch_target_up{job=%q} == 1 unless kvwatch_target_up%s)" $labels.job $own) }};\n'
+            "{{ . | first | value }} others of its job answer{{ else }}; no other of its job answers{{ end }}."
         ),
         first="see whether vLLM runs or still loads its model, then open the URL from kvwatch's host.",
     ),

@@ -1,9 +1,9 @@
 """How soon each alert comes and goes, measured: ``python tests/alerts/guarantees.py`` writes the table of docs/alerts.md.
 
-An engine is well, then in trouble, then well again; it is polled from three moments of a poll's interval on, with nothing and with a fifth of
-the polls lost (three times each). Seen from kvwatch itself, and from a Prometheus that scrapes kvwatch and evaluates every 15 s, at other
-moments: the rules do what kvwatch's own evaluation does from what was scraped (tests/rules/test_agreement.py). The worst of all runs counts,
-rounded up to 5 s.
+An engine is well, then in trouble, then well again; it is polled from three moments of a poll's interval on, with nothing and with a fifth
+of the polls lost (three times each). Seen from kvwatch itself, and from a Prometheus that scrapes kvwatch and evaluates every 15 s, at
+other moments: the rules do what kvwatch's own evaluation does from what was scraped (tests/rules/test_agreement.py). The worst of all runs
+counts, rounded up to 5 s.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import structlog
 from pydantic import ValidationError
 
 from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
@@ -213,6 +214,44 @@ def test_a_failed_post_is_tried_again_after_1_2_4_seconds_and_at_most_30() -> No
         tries += [bench.clock.now - 1000.0] * len(bench.them.take())
     assert tries == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0, 121.0, 151.0, 181.0]
     assert bench.them.counted == [(ONE, True)] * 11
+
+
+def test_an_outage_is_told_once_and_so_is_its_end() -> None:
+    bench = Bench()
+    with structlog.testing.capture_logs() as told:
+        for second, outcome in enumerate([Outcome.FAILED] * 40 + [Outcome.ACCEPTED] * 40):
+            bench.clock.now = 1000.0 + 5 * second
+            bench.them.outcome[ONE] = outcome
+            bench.poll(storm(since=1000.0))
+            bench.step()
+    assert [(one["event"], one["log_level"]) for one in told] == [
+        ("alertmanager.not_reached", "warning"),
+        ("alertmanager.reached_again", "info"),
+    ]
+
+
+def test_when_the_first_of_several_posts_fails_the_others_wait_with_it_and_none_is_lost() -> None:
+    bench = Bench()
+    bench.them.outcome[ONE] = Outcome.FAILED
+    for number in range(150):
+        bench.poll(storm(since=1000.0), target=f"vllm-{number:03}")
+    assert bench.step() == [1.0]
+    assert [len(alerts) for alerts in bench.them.take()] == [64]
+    bench.them.outcome[ONE] = Outcome.ACCEPTED
+    bench.clock.now = 1001.0
+    assert bench.step() == [None]  # nothing is due again before a poll finds it firing
+    assert [len(alerts) for alerts in bench.them.take()] == [64, 64, 22]
+
+
+def test_it_looks_again_when_the_next_resend_is_due_and_not_before() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.clock.now = 1005.0
+    bench.poll(storm(since=1000.0))
+    assert bench.step() == [55.0]
+    bench.clock.now = 1020.0
+    assert bench.step() == [40.0]
 
 
 def test_an_outage_shorter_than_the_alert_loses_nothing() -> None:
