@@ -38,6 +38,13 @@ class Judge:
         self._interval = interval
         self._target_alerts = TargetAlerts(interval)
 
+    def reconfigure(self, policy: Policy, known: KnownConfig) -> None:
+        """Judge by another policy, and by what the operator knows now, keeping every history."""
+        self._policy, self._known = policy, known
+        self._classifier.reconfigure(policy, known)
+        for alerts in self._engine_alerts.values():
+            alerts.reconfigure(policy)
+
     def scraped(self, scrape: Scrape) -> Judgement:
         """Judge a successful scrape."""
         return self._judgement(self._classifier.observe(scrape), scrape.at, None)

@@ -44,6 +44,10 @@ class EngineAlerts:
         self._policy = policy
         self._alerts = tuple((definition, _Announced(definition, interval)) for definition in ENGINE_ALERTS)
 
+    def reconfigure(self, policy: Policy) -> None:
+        """Alert by another policy; what fires goes on until its condition says otherwise."""
+        self._policy = policy
+
     def update(self, at: float, verdict: Verdict, signals: Signals | None, advice: Sequence[Change] = ()) -> tuple[Alert, ...]:
         """What fires after a poll; ``signals`` is ``None`` where it failed. `Alert.since` is when it began to fire."""
         facts = Facts(self._policy, verdict, signals, advice)

@@ -56,12 +56,7 @@ class EngineClassifier:
         self._engine = engine
         self._policy = policy
         self._interval = interval
-        self._history = History(
-            policy.window.slow,
-            fine=max(policy.window.fast, 2 * interval) + interval,
-            max_gap=max(4 * interval, policy.window.slow),
-            stall=policy.thresholds.stall,
-        )
+        self._history = History(**_memory(policy, interval))
         self._curve = ThroughputCurve()
         self._hysteresis = Hysteresis(interval)
         self._transitions = 0
@@ -72,6 +67,11 @@ class EngineClassifier:
         """Silent for a while with clients still waiting: those that leave later leave because of it."""
         self._config = EngineConfig()
         self.seen_at = 0.0
+
+    def reconfigure(self, policy: Policy) -> None:
+        """Judge by another policy from the next snapshot on, with what is remembered."""
+        self._policy = policy
+        self._history.remember(**_memory(policy, self._interval))
 
     def observe(self, snapshot: Snapshot, context: EngineContext, answer: Answer, *, in_turn: bool) -> Assessment:
         """Judge the engine after one more snapshot of it, of the process that *answer* says; *in_turn*: several processes answer."""
@@ -153,6 +153,13 @@ class TargetClassifier:
         self._failing_since: float | None = None
         self._ranks = RanksSeen()
 
+    def reconfigure(self, policy: Policy, known: KnownConfig) -> None:
+        """Judge by another policy, and by what the operator knows now, with what is remembered of every engine."""
+        self._policy, self._known = policy, known
+        self._processes.window = _turns_window(policy, self._interval)
+        for classifier in self._engines.values():
+            classifier.reconfigure(policy)
+
     def observe(self, scrape: Scrape) -> tuple[Assessment, ...]:
         """Judge every engine after a successful scrape, in order of model name and engine."""
         self._failing_since = None
@@ -217,6 +224,16 @@ class TargetClassifier:
             self._cpu.popleft()
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
         return (last - first) / (last_at - first_at) if last_at - first_at >= max(window, self._interval / 2) else None
+
+
+def _memory(policy: Policy, interval: float) -> dict[str, float]:
+    """What a `History` has to remember."""
+    return {
+        "span": policy.window.slow,
+        "fine": max(policy.window.fast, 2 * interval) + interval,
+        "max_gap": max(4 * interval, policy.window.slow),
+        "stall": policy.thresholds.stall,
+    }
 
 
 def _turns_window(policy: Policy, interval: float) -> float:

@@ -43,6 +43,11 @@ class History:
         self.quiet = Quiet(stall)
         self.traffic = Traffic(span)
 
+    def remember(self, span: float, fine: float, max_gap: float, stall: float) -> None:
+        """From now on remember so much, as the arguments of the constructor say."""
+        self._span, self._fine, self._max_gap = span, fine, max_gap
+        self.traffic.span, self.quiet.stall = span, stall
+
     @property
     def last(self) -> Snapshot:
         """The newest snapshot; raises `IndexError` on an empty history."""

@@ -29,7 +29,7 @@ class Processes:
     """The processes seen behind one address. *window* is for how long (seconds) their turns are remembered."""
 
     def __init__(self, window: float) -> None:
-        self._window = window
+        self.window = window
         self._watched: float | None = None
         self._last: float | None = None
         self._last_unix: float | None = None
@@ -62,7 +62,7 @@ class Processes:
 
     def alternate(self, at: float) -> bool:
         """Whether several processes answer in turn."""
-        return len(self._turns) == _TURNS and at - self._turns[0] <= self._window
+        return len(self._turns) == _TURNS and at - self._turns[0] <= self.window
 
 
 def _same(one: float, other: float) -> bool:

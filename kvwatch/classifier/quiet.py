@@ -23,7 +23,7 @@ class Quiet:
     """The silence of one engine; *stall* is the least patience with it, in seconds."""
 
     def __init__(self, stall: float) -> None:
-        self._stall = stall
+        self.stall = stall
         self._last: Snapshot | None = None
         self._token_at = 0.0
         self._life_at = 0.0
@@ -67,7 +67,7 @@ class Quiet:
 
         While requests wait or the batch has just grown, a prompt may be under way, and its step is longer than the others.
         """
-        return max(self._stall * (_PATIENCE if self._prompt_under_way else 1.0), _PATIENCE * self._longest)
+        return max(self.stall * (_PATIENCE if self._prompt_under_way else 1.0), _PATIENCE * self._longest)
 
     def _note_spell(self, seconds: float, at: float) -> None:
         """Something moved again: the quiet before it was one of this engine's own steps, unless it was too long to be one."""

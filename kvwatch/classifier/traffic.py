@@ -18,7 +18,7 @@ class Traffic:
     """What was seen of one engine's queue and cache; *span* is for how many seconds preemptions are remembered."""
 
     def __init__(self, span: float) -> None:
-        self._span = span
+        self.span = span
         self._last: Snapshot | None = None
         self._queued_since: float | None = None
         self._cool_since: float | None = None
@@ -36,7 +36,7 @@ class Traffic:
         self._cool_since = _since(self._cool_since, snapshot.at, holds=cool)
         if before is not None and (back := _back_to_the_queue(before, snapshot)) > 0:
             self._preempted.append((snapshot.at, back))
-        while self._preempted and self._preempted[0][0] <= snapshot.at - self._span:
+        while self._preempted and self._preempted[0][0] <= snapshot.at - self.span:
             self._preempted.popleft()
         self._note_held(before, snapshot)
 

@@ -11,7 +11,7 @@ from pydantic_settings import CliSettingsSource
 from kvwatch.config.flags import add_flags
 from kvwatch.config.sources import load
 from kvwatch.daemon import logging as log
-from kvwatch.daemon import watch
+from kvwatch.daemon import process
 
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
@@ -30,6 +30,6 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
         print("the configuration is good")  # noqa: T201 - what --config.check is for
         return 0
     outlet = log.configure_process(settings.log)
-    code = watch.run(settings, outlet)
-    watch.leave(code, outlet)
+    code = process.run(settings, outlet, partial(load, arguments, flags))
+    process.leave(code, outlet)
     return code

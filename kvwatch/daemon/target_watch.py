@@ -8,6 +8,7 @@ import structlog
 
 from kvwatch.assess import Judge, Judgement
 from kvwatch.clock import Clock
+from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import TargetSettings
 from kvwatch.daemon.watch_log import announce
 from kvwatch.errors import ScrapeError
@@ -32,7 +33,7 @@ class TargetWatch:
         judge: Judge,
         clock: Clock,
         telemetry: Telemetry,
-        publish: Callable[[TargetView], None],
+        publish: Callable[[TargetWatch, TargetView], None],
     ) -> None:
         self.target = target
         self._interval = interval
@@ -43,9 +44,23 @@ class TargetWatch:
         self._publish = publish
         self.view = TargetView(target.name, target.url, interval, at=None)
         self._dropped = 0
+        self._change: Callable[[], None] | None = None
+
+    def reconfigure(self, target: TargetSettings, read: ReadTarget, policy: Policy, known: KnownConfig) -> None:
+        """From the next tick on watch *target*, the same URL under the same name, by other settings; histories are kept."""
+        self.target = target
+
+        def change() -> None:
+            self._read = read
+            self._judge.reconfigure(policy, known)
+
+        self._change = change  # made by the thread that ticks: a judge is nobody else's meanwhile
 
     def tick(self) -> None:
         """Poll once, and publish what is to be said of the target now."""
+        change, self._change = self._change, None
+        if change is not None:
+            change()
         began = self._clock.monotonic()
         found, judgement = self._look()
         ended = self._clock.monotonic()
@@ -69,7 +84,7 @@ class TargetWatch:
         )
         self._telemetry.scrape_ended(before.name, failure.reason if failure else None)
         self._note_dropped(found.engines_dropped if isinstance(found, Scrape) else 0)
-        self._publish(self.view)
+        self._publish(self, self.view)
         announce(before, self.view)
 
     def _note_dropped(self, engines: int) -> None:

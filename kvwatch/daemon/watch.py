@@ -5,9 +5,6 @@ Every target has its own job, history and verdicts; what they share is the HTTP 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,13 +13,12 @@ from typing import Final
 import structlog
 
 from kvwatch import __version__
-from kvwatch.assess import judge_for
+from kvwatch.assess import judge_for, known_of, policy_of
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.config.settings import Settings, TargetSettings
-from kvwatch.daemon.log_outlet import LogOutlet
+from kvwatch.daemon.reloading import differing
 from kvwatch.daemon.schedule import Schedule
 from kvwatch.daemon.target_watch import TargetWatch
-from kvwatch.errors import ConfigError
 from kvwatch.exporter.alertmanager.push import AlertmanagerPush, instance_of
 from kvwatch.exporter.metrics.collector import ViewCollector
 from kvwatch.exporter.metrics.telemetry import Telemetry
@@ -38,18 +34,12 @@ from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery, follows_dns
 from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.target import read_target
-from kvwatch.process_signals import STOPPING, received
 
 _log = structlog.get_logger(__name__)
 
 _DISCOVERY: Final = "\0discovery"
 """No target can have this name."""
-_LONGEST_WAIT: Final = 60.0
 _MISSED_POLLS: Final = 3
-_STOP_SECONDS: Final = 0.7
-"""How long a signal waits for an orderly end."""
-_DRAIN_SECONDS: Final = 0.2
-"""How long the last log lines may take."""
 
 
 class Daemon:
@@ -66,12 +56,14 @@ class Daemon:
         read: Callable[[TargetSettings], Scrape] | None = None,
         *,
         pace: float = 1.0,
+        reload: Callable[[], Sequence[str]] | None = None,
         log_lines_dropped: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
         self._pace = pace
         self._clock = clock
         self._read = read
+        self._reload_over_http = reload if settings.web.enable_lifecycle else None
         self._telemetry = Telemetry(log_lines_dropped)
         self._push = AlertmanagerPush(
             settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval, instance=instance_of(settings.web)
@@ -85,9 +77,11 @@ class Daemon:
         self._lock = threading.Lock()
         self._last_tick = clock.monotonic()
         self._server: Server | None = None
-        self._telemetry.registry.register(
-            ViewCollector(self.views, clock, fast_window=settings.window.fast, slow_window=settings.window.slow),
-        )
+        self._collector = ViewCollector(self.views, clock, fast_window=settings.window.fast, slow_window=settings.window.slow)
+        self._telemetry.registry.register(self._collector)
+        self._page = StatusPage(self.views, clock, self._history, storm_ratio=settings.thresholds.storm_ratio)
+        self._following = threading.Lock()
+        self._telemetry.config_read(clock.unix(), good=True)
 
     @property
     def url(self) -> str:
@@ -102,11 +96,12 @@ class Daemon:
         host, port = web.host_port
         sources = Sources(
             registry=self._telemetry.registry,
-            page=StatusPage(self.views, self._clock, self._history, storm_ratio=self._settings.thresholds.storm_ratio).render,
+            page=self._page.render,
             status=lambda: status_json(self.views(), self._clock),
             runbook=runbook,
             healthy=self.healthy,
             ready=self.ready,
+            reload=self._reload_over_http,
         )
         access = Access(web)
         self._server = serve(with_login(make_app(sources), lambda: access.users), host=host, port=port, tls=access.context)
@@ -125,6 +120,32 @@ class Daemon:
             self._server.close()
             self._server = None
 
+    def reload(self, settings: Settings) -> tuple[str, ...]:
+        """Watch and judge by other settings, keeping every history; returns the settings that only a restart changes.
+
+        Certificates and the file of the web configuration need no reload: they are read again when they change.
+        """
+        needs_restart = differing(self._settings, settings)
+        discovery = Discovery(settings.targets, settings.discovery)
+        with self._following:
+            fixed = {"web": self._settings.web, "alertmanager": self._settings.alertmanager, "log": self._settings.log}
+            poll = settings.poll.model_copy(update={"interval": self._settings.poll.interval})
+            self._settings = settings.model_copy(update={**fixed, "poll": poll})
+            self._page.storm_ratio = settings.thresholds.storm_ratio
+            self._collector.name_windows(settings.window.fast, settings.window.slow)
+            discovery.succeed(self._discovery)
+            self._discovery = discovery
+            for watch in self._watches.values():
+                self._reconfigure(watch, watch.target)
+        self._schedule.remove(_DISCOVERY)
+        self._schedule.every(settings.discovery.refresh / self._pace, _DISCOVERY, self._discover, at_once=True)
+        self._telemetry.config_read(self._clock.unix(), good=True)
+        return needs_restart
+
+    def reload_failed(self) -> None:
+        """The configuration could not be read again; everything goes on as before."""
+        self._telemetry.config_read(self._clock.unix(), good=False)
+
     def views(self) -> tuple[TargetView, ...]:
         """The last word on every target, by name; never waits for one."""
         with self._lock:
@@ -142,25 +163,34 @@ class Daemon:
 
     def _discover(self) -> None:
         """Look which targets there are now, and watch those."""
-        found = self._discovery.discover()
+        discovery = self._discovery
+        found = discovery.discover()
         for error in found.errors:
             if error not in self._discovery_errors:
                 _log.warning("discovery.failed", detail=error)
         if self._discovery_errors and not found.errors:
             _log.info("discovery.recovered")
         self._discovery_errors = found.errors
-        self._follow(found.targets)
-        self._discovered = True
+        with self._following:
+            if discovery is self._discovery:  # else it was configured anew meanwhile
+                self._follow(found.targets)
+                self._discovered = True
 
     def _follow(self, targets: Sequence[TargetSettings]) -> None:
         """Add watches for the targets that came, and end those of the targets that left."""
         wanted = {target.name: target for target in targets}
         for name, watch in list(self._watches.items()):
-            if wanted.get(name) != watch.target:
+            if name not in wanted or wanted[name].url != watch.target.url:
                 self._remove(name)
         for name, target in wanted.items():
             if name not in self._watches:
                 self._add(target)
+            elif self._watches[name].target != target:
+                self._reconfigure(self._watches[name], target)
+
+    def _reconfigure(self, watch: TargetWatch, target: TargetSettings) -> None:
+        """Go on watching the same URL, as the settings say now."""
+        watch.reconfigure(target, self._reader(target), policy_of(self._settings), known_of(self._settings, target))
 
     def _add(self, target: TargetSettings) -> None:
         interval = self._settings.poll.interval
@@ -171,7 +201,7 @@ class Daemon:
             judge=judge_for(self._settings, target),
             clock=self._clock,
             telemetry=self._telemetry,
-            publish=partial(self._publish, target),
+            publish=self._publish,
         )
         self._telemetry.target_added(target.name)
         if not self._watches:
@@ -196,12 +226,11 @@ class Daemon:
         self._push.forget(name)
         _log.info("target.removed", target=name)
 
-    def _publish(self, target: TargetSettings, view: TargetView) -> None:
+    def _publish(self, published: TargetWatch, view: TargetView) -> None:
         """Take in the view of a poll that ended."""
         self._last_tick = view.at if view.at is not None else self._last_tick
         with self._lock:  # held to the end: what `_remove` forgets must not be recorded afterwards
-            watch = self._watches.get(target.name)
-            if watch is None or watch.target is not target:
+            if self._watches.get(view.name) is not published:
                 return  # it was removed or replaced while this poll was under way
             self._history.record(view)
             self._push.publish(view)
@@ -209,40 +238,3 @@ class Daemon:
     def _overrun(self, name: str) -> None:
         if name != _DISCOVERY:
             self._telemetry.tick_overrun(name)
-
-
-def run(settings: Settings, outlet: LogOutlet) -> int:
-    """Run the daemon until SIGTERM or SIGINT; returns the exit code within a second, to be given to `leave`.
-
-    Raises `ConfigError` when it cannot start.
-    """
-    with received(*STOPPING) as signals:
-        daemon = Daemon(settings, SystemClock(), log_lines_dropped=lambda: outlet.dropped)
-        try:
-            daemon.start()
-        except ConfigError:
-            daemon.stop()
-            raise
-        while (came := signals.wait(_LONGEST_WAIT)) is None:
-            pass
-        _log.info("kvwatch.stopping", signal=came.name)
-        _stop(daemon)
-    return 0
-
-
-def _stop(daemon: Daemon) -> None:
-    """In a thread, because a page being drawn may hold it up; `leave` then ends that with the process."""
-    stopper = threading.Thread(target=daemon.stop, name="stop", daemon=True)
-    try:
-        stopper.start()
-    except RuntimeError:  # no thread can be started: the process ends without ceremony
-        return
-    stopper.join(_STOP_SECONDS)
-
-
-def leave(code: int, outlet: LogOutlet) -> None:
-    """End the process at once: a poll under way in a worker thread would hold a normal exit until its deadline."""
-    outlet.drain(_DRAIN_SECONDS)
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    os._exit(code)

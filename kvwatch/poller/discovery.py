@@ -47,6 +47,10 @@ class Discovery:
         self._lookup = lookup or (_dns_lookup(settings.dns_server) if needs_dns else _no_lookup)
         self._last_good: dict[str, tuple[TargetSettings, ...]] = {}
 
+    def succeed(self, before: Discovery) -> None:
+        """Take over what *before* was told last, so that a source that cannot be read just now keeps its targets."""
+        self._last_good = dict(before._last_good)
+
     def discover(self) -> Discovered:
         """Every target there is now: the configured ones in their order, then those from files. Never raises for a bad source.
 

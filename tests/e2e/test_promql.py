@@ -189,6 +189,8 @@ CONTRACT: dict[str, set[str]] = {
     "tick_overruns_total": {"target"},
     "target_engines_dropped_total": {"target"},
     "log_lines_dropped_total": set(),
+    "config_last_reload_successful": set(),
+    "config_last_reload_success_timestamp_seconds": set(),
     "collect_faults_total": set(),
 }
 """Names and labels that users rely on: they change through the changelog only."""

@@ -34,7 +34,7 @@ class Watched:
             judge=judge or judge_for(Settings(), target),
             clock=self.clock,
             telemetry=self.telemetry,
-            publish=self.published.append,
+            publish=lambda _, view: self.published.append(view),
         )
 
     def _read(self):

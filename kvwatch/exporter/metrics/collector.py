@@ -46,10 +46,14 @@ class ViewCollector(Collector):
     def __init__(self, views: Callable[[], Sequence[TargetView]], clock: Clock, *, fast_window: float, slow_window: float) -> None:
         self._views = views
         self._clock = clock
-        windows = {"fast": f"{fast_window:g} s", "slow": f"{slow_window:g} s"}
-        self._helps = {family: family.help.format(**windows) for family in FAMILIES}
+        self.name_windows(fast_window, slow_window)
         self._errors = 0
         self._lock = threading.Lock()
+
+    def name_windows(self, fast: float, slow: float) -> None:
+        """Name the windows (seconds) in the help texts."""
+        windows = {"fast": f"{fast:g} s", "slow": f"{slow:g} s"}
+        self._helps = {family: family.help.format(**windows) for family in FAMILIES}
 
     def describe(self) -> Iterator[Metric]:
         """The families without a series: registration learns their names, so that ``name[]`` finds them and none can come twice."""

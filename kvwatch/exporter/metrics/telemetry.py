@@ -64,6 +64,14 @@ class Telemetry(Collector):
             ["alertmanager"],
             registry=self.registry,
         )
+        self._reload_ok = Gauge(
+            "kvwatch_config_last_reload_successful",
+            "Whether the configuration could be used when it was read last.",
+            registry=self.registry,
+        )
+        self._reload_at = Gauge(
+            "kvwatch_config_last_reload_success_timestamp_seconds", "When a configuration was taken over last.", registry=self.registry
+        )
         self._polls: dict[str, _Polls] = {}
         self._lock = threading.Lock()
         self.registry.register(self)
@@ -93,6 +101,12 @@ class Telemetry(Collector):
         yield CounterMetricFamily(
             "kvwatch_log_lines_dropped", "Lines of the log that could not be written.", value=self._log_lines_dropped()
         )
+
+    def config_read(self, unix: float, *, good: bool) -> None:
+        """The configuration was read, at the start or again."""
+        self._reload_ok.set(good)
+        if good:
+            self._reload_at.set(unix)
 
     def target_added(self, target: str) -> None:
         """Begin to count for a target."""

@@ -65,7 +65,7 @@ class StatusPage:
         self._views = views
         self._clock = clock
         self._history = history
-        self._storm_ratio = storm_ratio
+        self.storm_ratio = storm_ratio
         environment = Environment(
             loader=PackageLoader("kvwatch.exporter.web", "templates"),
             autoescape=True,
@@ -157,7 +157,7 @@ class StatusPage:
     def _details(self, row: EngineRow, timeline: charts.Timeline) -> Details:
         engine = row.verdict.engine
         points = () if engine is None else self._history.points(row.view.name, engine)
-        return details(row, points, timeline, storm_ratio=self._storm_ratio)
+        return details(row, points, timeline, storm_ratio=self.storm_ratio)
 
     def _band(self, row: EngineRow, timeline: charts.Timeline) -> tuple[charts.BandSegment, ...]:
         engine = row.verdict.engine
