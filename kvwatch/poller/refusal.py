@@ -19,11 +19,23 @@ _OTHERS: Final = {
     "node_": "node_exporter",
     "DCGM_": "the DCGM exporter",
     "kvwatch_": "kvwatch itself",
+    "lmdeploy:": "LMDeploy",
+    "llamacpp:": "llama.cpp",
+    "dynamo_frontend_": "Dynamo's frontend",
+    "smg_": "SGLang's gateway",
+    "sgl_router_": "SGLang's gateway",
 }
+_ROUTERS: Final = ("vllm:healthy_pods_total", "vllm:current_qps", '{server="', ',server="')
+"""Marks of a router's page (production-stack), which shows vLLM's queue gauges of the servers behind it."""
 
 
 def refusal(text: str) -> tuple[FailureReason, str]:
     """The reason and one line for a person, for an exposition in which no engine was found."""
+    if is_routers(text):
+        return (
+            FailureReason.NO_VLLM_METRICS,
+            "a router's view of its vLLM servers, not an engine: point kvwatch at the servers (label server=...)",
+        )
     found = family_names(text)
     ours = {name for name in found if names.resolve(name) or "vllm" in name}
     if any(_is_core(name) for name in ours):
@@ -35,6 +47,11 @@ def refusal(text: str) -> tuple[FailureReason, str]:
     if other is not None:
         return FailureReason.NO_VLLM_METRICS, f"these are the metrics of {other}, not of vLLM"
     return FailureReason.NO_VLLM_METRICS, f"no family of vLLM among {len(found)}: {', '.join(strangers[:3])}"
+
+
+def is_routers(text: str) -> bool:
+    """Whether a page without a model's name has the marks of a router."""
+    return "vllm:" in text and any(mark in text for mark in _ROUTERS)
 
 
 def _is_core(name: str) -> bool:

@@ -21,7 +21,7 @@ from kvwatch.model import MOST_ENGINES, EngineConfig, EngineId, FailureReason, S
 from kvwatch.poller import names
 from kvwatch.poller.exposition import decode, select
 from kvwatch.poller.label_memory import ConfigSeries, Key, LabelMemory
-from kvwatch.poller.refusal import refusal
+from kvwatch.poller.refusal import is_routers, refusal
 from kvwatch.poller.snapshot import MOST, Draft, build_snapshot
 
 _LONGEST_NAME: Final = 1024
@@ -59,7 +59,7 @@ def parse_scrape(body: bytes, at: float, unix: float | None = None, memory: Labe
                 parts[part] = value
                 carriers[sample] = prefix
     engines = _engines(drafts)
-    if not engines:
+    if not engines or (not any(engine.model_name for engine in engines) and is_routers(text)):
         raise ScrapeError(*refusal(text))
     kept = sorted((item for item in engines.items() if len(item[0].model_name) + len(item[0].engine) <= _LONGEST_NAME), key=itemgetter(0))
     if not kept:

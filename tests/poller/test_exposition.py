@@ -188,3 +188,26 @@ def test_a_real_body_is_read_as_the_library_reads_it(repository, name):
 
     assert len(ours) > 400
     assert sorted(ours, key=str) == sorted(expected, key=str)
+
+
+ROUTER = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{server="http://10.0.0.1:8000"} 12.0
+vllm:num_requests_running{server="http://10.0.0.2:8000"} 40.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{server="http://10.0.0.1:8000"} 0.0
+vllm:num_requests_waiting{server="http://10.0.0.2:8000"} 90.0
+"""
+
+
+@pytest.mark.parametrize(
+    "page", [ROUTER, 'vllm:num_requests_running{endpoint="a"} 1.0\nvllm:healthy_pods_total{endpoint="a"} 1.0\n', "vllm:current_qps 3.0\n"]
+)
+def test_a_router_is_refused_by_name_and_not_judged_as_an_engine(page):
+    with pytest.raises(ScrapeError, match="a router's view of its vLLM servers, not an engine") as refused:
+        parse_scrape(page.encode(), 1.0)
+    assert refused.value.reason is FailureReason.NO_VLLM_METRICS
+
+
+def test_an_engine_that_a_scraper_labelled_with_its_server_is_one():
+    page = 'vllm:num_requests_running{model_name="demo-8b",server="a"} 3.0\n'
+    assert [one.running for one in parse_scrape(page.encode(), 1.0).snapshots] == [3.0]
