@@ -13,7 +13,7 @@ _SLACK: Final = 1.0
 _TURNS: Final = 3
 """Times a known process answered again after another one: strict alternation has shown itself by the fifth poll."""
 _STAYS: Final = 3
-"""Answers in a row after which an older process is the one to watch: a rollback, or a standby that took over."""
+"""Answers in a row after which another process is believed to be the only one: a rollback, or a standby that took over."""
 
 
 class Answer(Enum):
@@ -36,6 +36,7 @@ class Processes:
         self._known: deque[float] = deque(maxlen=16)
         self._turns: deque[float] = deque(maxlen=_TURNS)
         self._strays = 0
+        self._to_settle = 0
 
     def look(self, scrape: Scrape) -> Answer:
         """Say whose answer *scrape* is; a page that does not name its process's start is taken for the same one's."""
@@ -43,8 +44,12 @@ class Processes:
         if start is None:
             return Answer.SAME
         known = any(_same(start, one) for one in self._known)
-        if self._last is not None and not _same(start, self._last) and known:
-            self._turns.append(scrape.at)
+        if self._last is None or _same(start, self._last):
+            self._to_settle = max(0, self._to_settle - 1)
+        elif known or start < self._last or (unix is not None and start < unix - _SLACK):
+            self._to_settle = _STAYS - 1
+            if known:
+                self._turns.append(scrape.at)
         if not known:
             self._known.append(start)
         self._last = start
@@ -61,8 +66,8 @@ class Processes:
         return Answer.ANOTHER
 
     def alternate(self, at: float) -> bool:
-        """Whether several processes answer in turn."""
-        return len(self._turns) == _TURNS and at - self._turns[0] <= self.window
+        """Whether several processes answer in turn, or one that ran before has answered and none has been settled on yet."""
+        return self._to_settle > 0 or (len(self._turns) == _TURNS and at - self._turns[0] <= self.window)
 
 
 def _same(one: float, other: float) -> bool:

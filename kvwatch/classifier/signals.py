@@ -80,6 +80,7 @@ def derive(
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,
         at_ceiling_share=_at_ceiling_share(fast, ceiling),
+        usage_at_ceiling=_usage_at_ceiling(fast, ceiling),
         running_while_queued=queued.mean if queued is not None else None,
         sequence_share=sequence_share,
         step_token_budget=known.max_num_batched_tokens,
@@ -144,10 +145,21 @@ def _prefilling(running: GaugeStats | None, decoding: float | None) -> float | N
 
 def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:
     """Share of the samples with a queue in which `running` stood at *ceiling* (within 2 %)."""
-    counts = [s.running for s in snapshots if s.running is not None and queue_of(s)]
-    if not counts or not ceiling:
+    queued = [s for s in snapshots if s.running is not None and queue_of(s)]
+    if not queued or not ceiling:
         return None
-    return sum(count >= ceiling * (1 - _CEILING_TOLERANCE) for count in counts) / len(counts)
+    return sum(_at_ceiling(s, ceiling) for s in queued) / len(queued)
+
+
+def _usage_at_ceiling(snapshots: Sequence[Snapshot], ceiling: float) -> float | None:
+    """The second lowest usage there: a single sample may show a batch whose prompts are only being computed."""
+    usages = sorted(s.kv_usage for s in snapshots if _at_ceiling(s, ceiling) and s.kv_usage is not None)
+    return usages[1] if len(usages) > 1 else None
+
+
+def _at_ceiling(snapshot: Snapshot, ceiling: float) -> bool:
+    """Whether requests wait while `running` stands at *ceiling* (within 2 %)."""
+    return bool(queue_of(snapshot)) and snapshot.running is not None and 0 < ceiling * (1 - _CEILING_TOLERANCE) <= snapshot.running
 
 
 def _mean_of(first: Snapshot, last: Snapshot, sum_name: str, count_name: str) -> float | None:

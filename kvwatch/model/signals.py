@@ -108,6 +108,8 @@ class Signals:
     """max_num_seqs as given, or the highest count seen since the engine started, which max_num_seqs cannot be below."""
     at_ceiling_share: float | None = None
     """Share of the fast window's samples with a queue in which `running` stood at that ceiling."""
+    usage_at_ceiling: float | None = None
+    """The second lowest KV usage of those samples: at that moment slots were taken, and the rest of the cache was not."""
     running_while_queued: float | None = None
     """Mean of `running` over the fast window's samples with a queue: the batch since the trouble began."""
     sequence_share: float | None = None

@@ -282,3 +282,10 @@ def test_sequences_without_a_token_where_no_prompt_ends_are_computed_again():
     assert thrash.sequences_recomputing == pytest.approx(1.0)
     fresh = step | {"steps": 10.0, "inter_token_latency": histogram(0, 0, 70), "prompt_tokens": 500.0}
     assert signals_of(snapshot(0, **step), snapshot(5, **fresh)).sequences_recomputing is None
+
+
+def test_the_second_lowest_usage_at_the_ceiling_tells_what_was_free_when_the_slots_were_taken():
+    usages = ((0.3, 8.0, 2.0), (0.5, 8.0, 2.0), (0.9, 8.0, 2.0), (0.1, 5.0, 2.0), (0.2, 8.0, 0.0))
+    found = signals_of(*(snapshot(5.0 * i, running=running, waiting=waiting, kv_usage=u) for i, (u, running, waiting) in enumerate(usages)))
+    assert found.usage_at_ceiling == 0.5
+    assert signals_of(snapshot(0), snapshot(5, running=8.0, waiting=1.0, kv_usage=0.5)).usage_at_ceiling is None

@@ -369,6 +369,10 @@ def test_a_stall_of_deferred_requests_alone_names_the_peer():
         pytest.param({"sequence_share": 0.12}, Cause.ADMISSION, id="a flat batch with less than one sequence free"),
         pytest.param({"sequence_share": 0.12, "ceiling_known": True}, Cause.SEQUENCE_SLOTS, id="the slots are known and taken"),
         pytest.param({"sequence_share": 0.02}, Cause.SEQUENCE_SLOTS, id="room for two more"),
+        pytest.param(
+            {"sequence_share": 0.12, "usage_at_ceiling": 0.8}, Cause.SEQUENCE_SLOTS, id="room at a moment when the slots were taken"
+        ),
+        pytest.param({"sequence_share": 0.12, "usage_at_ceiling": 0.9}, Cause.ADMISSION, id="never room"),
         pytest.param({"sequence_share": None}, Cause.SEQUENCE_SLOTS, id="sizes unknown: the count stands still"),
     ],
 )

@@ -12,6 +12,7 @@ from kvwatch.classifier.rules.pressure import (
     next_prompt_does_not_fit,
     share_needed,
     share_of_steps_with_prefill,
+    slots_alone_bind,
 )
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
@@ -24,14 +25,15 @@ _NEVER_RESTS: Final = 0.85
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A sustained queue, and at its fullest the cache had no room for the next admission.
 
-    Where max_num_seqs is known and reached, more blocks alone would admit nobody. A hot cache under a running count that swings says the
-    same as missing room. And where a prompt is being computed in nearly every step, the next one could not be taken any sooner.
+    Where the slots were taken while there was room, or max_num_seqs is known and reached, more blocks alone would admit nobody. A hot cache
+    under a running count that swings says the same as missing room. And where a prompt is being computed in nearly every step, the next one
+    could not be taken any sooner.
     """
     queue, full, needed = signals.recent.queue, fullness(signals), share_needed(signals)
     if not is_sustained(signals) or queue is None or full is None or (share_of_steps_with_prefill(signals) or 0.0) >= _NEVER_RESTS:
         return None
     waiting = f"{counted(queue.mean, 'request')} waiting"
-    if next_prompt_does_not_fit(signals) and needed is not None and not (signals.ceiling_known and is_pinned(signals)):
+    if next_prompt_does_not_fit(signals) and needed is not None and not _slots_bind_first(signals):
         pool = signals.capacity_tokens
         free, missing = (f"{number((1 - full) * pool)} KV tokens", number(needed * pool)) if pool else (percent(1 - full), percent(needed))
         reason = f"{free} free at the fullest moment, the next admission may need {missing}"
@@ -40,6 +42,10 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         reason = f"KV cache at {percent(full)} at its fullest, running between {number(_low(signals))} and {number(_peak(signals))}"
         return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
     return None
+
+
+def _slots_bind_first(signals: Signals) -> bool:
+    return slots_alone_bind(signals) or (signals.ceiling_known and is_pinned(signals))
 
 
 def _low(signals: Signals) -> float:

@@ -95,6 +95,12 @@ def stands_at_ceiling(signals: Signals) -> bool:
     return signals.at_ceiling_share is not None and signals.at_ceiling_share >= _MOSTLY_AT_CEILING
 
 
+def slots_alone_bind(signals: Signals) -> bool:
+    """The batch stands at its ceiling, and at some moment there was room for the next admission: more blocks would not have let it in."""
+    low, needed = signals.usage_at_ceiling, share_needed(signals)
+    return stands_at_ceiling(signals) and low is not None and needed is not None and 1 - low >= needed
+
+
 def is_pinned(signals: Signals) -> bool:
     """While requests wait, the batch is as large as it ever was: a limit on sequences, not on memory.
 

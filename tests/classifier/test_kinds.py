@@ -1,0 +1,218 @@
+"""Each kind of server that was judged wrongly once, in sizes, rates and polls of our own: worked out, and played through the whole.
+
+A step of a series is (seconds, gauges, what the counters gain in a second); the counters go on from step to step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from builders import ENGINE, histogram
+
+from kvwatch.assess import Judge
+from kvwatch.config.policy import KnownConfig, Policy
+from kvwatch.model import Cause, EngineConfig, Scrape, Snapshot
+
+COUNTERS = ("preemptions", "finished", "generation_tokens", "prompt_tokens", "steps", "prompt_length_sum", "generation_length_sum")
+POOL = EngineConfig(num_gpu_blocks=6251, block_size=16)
+"""100 000 tokens."""
+
+
+def busy(running, usage, tokens, *, waiting=0.0, prompt=0.0, **gains):
+    """A step of a batch that yields *tokens* a second in steps of *running*, and takes *prompt* tokens a second."""
+    gauges = {"running": running, "waiting": waiting, "kv_usage": usage}
+    return gauges, {"generation_tokens": tokens, "prompt_tokens": prompt, "steps": tokens / running if running else 0.0} | gains
+
+
+def cycle(period, *steps):
+    """*steps* of equal length, over and over."""
+    return lambda t: steps[int(t % period / period * len(steps))]
+
+
+def series(*parts) -> Iterator[tuple[float, dict, dict]]:
+    """Second by second, (end, step or function of time) after one another."""
+    begin = 0
+    for end, step in parts:
+        for t in range(begin, end):
+            gauges, gains = step(t) if callable(step) else step
+            yield float(t), gauges, gains
+        begin = end
+
+
+def play(parts, interval, known=None, config=POOL, start=None):
+    """Verdict and alerts at each poll; *start* says which process answers at a time."""
+    judge = Judge(Policy(), known or KnownConfig(), interval)
+    totals, due, said = Counter(dict.fromkeys(COUNTERS, 1000.0)), 0.0, []
+    for t, gauges, gains in series(*parts):
+        totals.update(gains)
+        if t < due:
+            continue
+        due = t + interval
+        counters = {name: totals[name] for name in COUNTERS}
+        outputs = histogram(0, 0, totals["generation_tokens"])
+        firsts = histogram(0, 0, totals["first_tokens"])
+        snapshot = Snapshot(
+            ENGINE,
+            t,
+            config=config,
+            inter_token_latency=outputs,
+            time_to_first_token=firsts,
+            prompt_length_count=totals["finished"],
+            generation_length_count=totals["finished"],
+            **(gauges | counters),
+        )
+        found = judge.scraped(Scrape(t, (snapshot,), unix=1e9 + t, process_start_time=start(t) if start else None))
+        said.append((t, found.assessments[0]))
+    return said
+
+
+def causes(said, begin, end):
+    return {str(one.verdict.cause) for t, one in said if begin <= t < end}
+
+
+IDLE = busy(0.0, 0.0, 0.0)
+every = pytest.mark.parametrize("interval", [1.0, 5.0, 15.0])
+
+
+@every
+@pytest.mark.parametrize(
+    ("running", "tokens", "gap", "pages"),
+    [pytest.param(4.0, 100.0, 28, False, id="four, one preempted in 28 s"), pytest.param(12.0, 600.0, 9, True, id="twelve, one in 9 s")],
+)
+def test_few_long_sequences_that_are_preempted_now_and_then(running, tokens, gap, pages, interval):
+    rate = 1 / gap
+    said = play(((60, busy(running, 0.6, tokens)), (300, busy(running, 0.98, tokens, preemptions=rate, finished=3 * rate))), interval)
+    assert causes(said, 20, 60) == {"ok"}
+    assert causes(said, 60 + 2.5 * gap + interval, 300) == {"preempting"}
+    paged = [one.verdict.cause for t, one in said if any(alert.name == "PreemptionStorm" for alert in one.alerts)]
+    assert set(paged) == ({Cause.PREEMPTING} if pages else set())
+
+
+@every
+@pytest.mark.parametrize(
+    ("running", "usage", "known", "cause"),
+    [
+        pytest.param(6.0, 0.93, None, "admission", id="six, less than half a sequence free"),
+        pytest.param(40.0, 0.99, None, "admission", id="forty, less than half a sequence free"),
+        pytest.param(6.0, 0.93, 6, "sequence_slots", id="all slots taken, and it is known"),
+        pytest.param(40.0, 0.90, None, "sequence_slots", id="forty, four more fit"),
+        pytest.param(6.0, 0.60, None, "sequence_slots", id="six, four more fit"),
+    ],
+)
+def test_a_uniform_batch_with_a_queue_and_nothing_admitted_for_minutes(running, usage, known, cause, interval):
+    said = play(
+        ((20, busy(running, usage, 10 * running)), (300, busy(running, usage, 10 * running, waiting=4.0))),
+        interval,
+        known=KnownConfig(max_num_seqs=known),
+    )
+    assert causes(said, 40 + interval, 300) == {cause}
+
+
+@every
+@pytest.mark.parametrize("prefix", [1000.0, 20_000.0])
+def test_a_shared_prefix_is_no_need_of_the_next_admission(prefix, interval):
+    """16 slots; each of them holds 300 tokens of its own, and all of them the prefix."""
+    usage = (prefix + 16 * 400) / 100_000
+    gains = {"finished": 2.0, "first_tokens": 2.0, "prefix_queries": 2 * prefix + 600, "prefix_hits": 2 * prefix}
+    gains |= {"prompt_length_sum": 2 * prefix + 600, "generation_length_sum": 400.0}
+    said = play(((200, busy(16.0, usage, 400.0, waiting=9.0, prompt=2 * prefix + 600, **gains)),), interval)
+    assert causes(said, 30, 200) == {"sequence_slots"}
+
+
+@every
+@pytest.mark.parametrize(("running", "period"), [(8.0, 14), (5.0, 22)])
+def test_preemptions_that_no_counter_shows(running, period, interval):
+    """One goes back to the queue and returns; nothing finishes and no prompt ends."""
+    full, less = busy(running, 0.97, running - 1), busy(running - 1, 0.93, running - 1, waiting=1.0)
+    swing = cycle(period, (full[0], full[1] | {"steps": 1.0}), (less[0], less[1] | {"steps": 1.0}))
+    said = play(((60, busy(running, 0.7, 10 * running)), (400, swing)), interval)
+    assert causes(said, 60 + 3 * period + interval, 400) <= {"preempting", "admission"}
+
+
+@every
+@pytest.mark.parametrize("held", [0.1, 0.5])
+def test_what_nobody_holds_is_named_and_not_charged(held, interval):
+    said = play(((60, busy(0.0, held, 0.0)), (120, busy(2.0, held + 0.04, 60.0))), interval)
+    idle, last = (next(one for t, one in reversed(said) if t < end) for end in (60, 120))
+    assert any("of the KV cache is held although nothing runs" in line for line in idle.verdict.evidence)
+    assert last.signals.tokens_per_sequence == pytest.approx(2000)
+    assert last.signals.demand_ratio == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("gap", [12.0, 25.0, 40.0])
+def test_a_freeze_behind_slow_scrapes_is_a_stall(gap):
+    frozen = busy(8.0, 0.3, 0.0)
+    said = play(((60, busy(8.0, 0.3, 80.0)), (260, frozen), (400, busy(8.0, 0.3, 80.0))), gap)
+    assert causes(said, 60 + 2 * gap + 15, 260) == {"stalled"}
+    assert any(alert.name == "EngineStalled" for t, one in said if t >= 200 for alert in one.alerts)
+    assert causes(said, 260 + gap, 400) == {"ok"}
+
+
+@pytest.mark.parametrize("interval", [1.0, 5.0, 15.0, 60.0])
+def test_processes_that_answer_in_turn_are_ambiguous_from_the_warm_up_on(interval):
+    said = play(((int(60 * interval), busy(4.0, 0.2, 40.0)),), interval, start=lambda t: 5e8 + 100 * (t // interval % 2))
+    assert causes(said, interval, 60 * interval) == {"ambiguous"}
+
+
+@every
+def test_an_older_process_that_answers_once_is_neither_a_restart_nor_a_storm(interval):
+    """It has counted 4 000 preemptions since it started."""
+    moment = 20 * interval
+    older = busy(4.0, 0.9, 40.0, preemptions=0.0)
+    parts = ((int(moment), busy(4.0, 0.9, 40.0)), (int(moment + interval), older), (int(40 * interval), busy(4.0, 0.9, 40.0)))
+    said = play(parts, interval, start=lambda t: 5e8 if moment <= t < moment + interval else 6e8)
+    assert causes(said, moment, moment + 3 * interval) == {"ambiguous"}
+    assert causes(said, moment + 3 * interval, 40 * interval) <= {"ok", "kv_high"}
+    assert all(not one.verdict.storm for _, one in said)
+
+
+@every
+def test_a_process_that_started_since_the_last_poll_warms_up(interval):
+    moment = 20 * interval
+    said = play(((int(40 * interval), busy(4.0, 0.2, 40.0)),), interval, start=lambda t: 5e8 if t < moment else 1e9 + moment - 0.5)
+    assert causes(said, moment, moment + interval) == {"warming_up"}
+    assert causes(said, moment + 8 + interval, 40 * interval) == {"ok"}
+
+
+@every
+@pytest.mark.parametrize(("waiting", "preemptions"), [(9.0, 0.5), (0.0, 2.0)])
+def test_trouble_that_is_over_is_left_within_two_dozen_seconds_or_three_polls(waiting, preemptions, interval):
+    storm = busy(10.0, 0.99, 100.0, waiting=waiting, preemptions=preemptions, finished=1.0)
+    said = play(((30, busy(3.0, 0.2, 30.0)), (120, storm), (240, busy(3.0, 0.2, 30.0))), interval)
+    assert causes(said, 60, 120) == {"preempting"}
+    assert causes(said, 120 + max(16.0, 2 * interval) + 1, 240) == {"ok"}
+
+
+@every
+def test_slow_steps_of_a_healthy_server_are_no_stall(interval):
+    """Twelve seconds of quiet again and again, with tokens in between: the first time it may look like a stall for a moment."""
+    step = cycle(18, busy(2.0, 0.3, 0.0), busy(2.0, 0.3, 0.0), busy(3.0, 0.4, 60.0, prompt=1000.0, finished=0.1))
+    said = play(((20, busy(2.0, 0.3, 20.0)), (400, step)), interval)
+    assert causes(said, 150, 400) == {"ok"}
+    assert sum(one.verdict.cause is Cause.STALLED for _, one in said) <= 3
+
+
+@every
+@pytest.mark.parametrize("running", [1.0, 6.0])
+def test_an_engine_that_crawls_is_not_called_well(running, interval):
+    said = play(((120, busy(running, 0.02 * running, 40 * running)), (300, busy(running, 0.02 * running, running))), interval)
+    assert causes(said, 30, 120) == {"ok"}
+    assert causes(said, 170 + interval, 300) == {"compute"}
+
+
+@every
+def test_deferred_requests_whose_peer_is_silent(interval):
+    gauges = {"running": 0.0, "waiting": 3.0, "waiting_deferred": 3.0, "kv_usage": 0.1}
+    said = play(((30, busy(2.0, 0.1, 20.0)), (200, (gauges, {}))), interval)
+    assert causes(said, 30 + 15 + interval, 200) == {"stalled"}
+    assert "the peer that should deliver is silent" in said[-1][1].verdict.evidence[0]
+
+
+@every
+def test_limits_that_alternate_do_not_keep_an_old_verdict_alive(interval):
+    """A queue before a cache that is now full, now roomy: whatever it is called, it is not well."""
+    roomy, full = busy(8.0, 0.5, 80.0, waiting=5.0), busy(6.0, 0.97, 60.0, waiting=5.0)
+    said = play(((30, busy(3.0, 0.2, 30.0)), (300, cycle(2 * interval, roomy, full))), interval)
+    assert not causes(said, 30 + 12 + 2 * interval, 300) & {"ok", "idle", "kv_high"}
