@@ -8,6 +8,9 @@ from typing import Final
 Config = Mapping[str, object]
 
 _NESTED: Final = ("text_config", "language_config", "llm_config", "thinker_config", "text_model_config", "decoder_config", "lm_config")
+_MOST: Final = 10**9
+"""More than anything a config counts; tokens, elements and layers beyond it are no numbers of a model."""
+_MOST_LAYERS: Final = 10_000
 LAYER_COUNT: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS: Final = ("num_attention_heads", "n_head", "n_heads")
 HIDDEN: Final = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim")
@@ -27,7 +30,7 @@ def whole(config: Config, key: str) -> int | None:
     value = config.get(key)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
 
 
 def first_whole(config: Config, keys: Sequence[str]) -> int | None:
@@ -47,6 +50,8 @@ def layer_count(text: Config) -> int:
             count = whole(text, key)
             if not count:
                 raise ValueError(f"{key} is {text[key]!r}: a model has at least one layer")
+            if count > _MOST_LAYERS:
+                raise ValueError(f"{key} is {count}: no model has so many layers")
             return count
     for key in ("layers_block_type", "hybrid_override_pattern", "layer_types", "block_configs", "attn_type_list"):
         kinds = text.get(key)

@@ -11,7 +11,7 @@ from typing import Final
 
 _NAMES: Final = [
     "gptoss",
-    "gemma2",
+    "gemma2(?!b)",
     "gemma3",
     "gemma4",
     "cohere2",
@@ -50,6 +50,10 @@ _NAMES: Final = [
     "deepseekv32",
     "deepseekv4",
 ]
+_ONE_KIND: Final = re.compile(
+    r"llama[23]|codellama|qwen(?:15|2|25|3)(?!next|5|6|8)|mixtral|deepseek(?:v2|v3(?!2)|r1|coder)|phi4(?!mini)|opt\d|gpt2|falcon(?!h1|mamba)|glm4"
+)
+"""Names of families all of whose layers keep every token, so that blocks times tokens of a block is the pool."""
 _ORDINARY_BLOCKS: Final = frozenset({1, 8, 16, 32, 64, 128, 256})
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]")
 
@@ -59,5 +63,10 @@ def family_of_several_kinds(model_name: str, block_size: int | None) -> str | No
     if block_size is not None and block_size not in _ORDINARY_BLOCKS:
         return f"blocks of {block_size} tokens are those of a model with states beside attention"
     plain = _NO_LETTER.sub("", model_name.lower())
-    family = next((name for name in _NAMES if name in plain), None)
-    return None if family is None else f"the layers of {model_name} keep different things"
+    known = any(re.search(name, plain) for name in _NAMES)
+    return f"the layers of {model_name} keep different things" if known else None
+
+
+def is_of_one_kind(model_name: str) -> bool:
+    """Whether the name is one of a family whose layers are all alike."""
+    return bool(_ONE_KIND.search(_NO_LETTER.sub("", model_name.lower())))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from kvwatch.capacity.cache import ServerSetup, kv_cache
 from kvwatch.capacity.concurrency import limit_by_end, tokens_at_end
-from kvwatch.capacity.kv_dtype import SIXTEEN_BITS
 from kvwatch.capacity.model import Model
 from kvwatch.capacity.pool import HEADROOM, memory_for_kv, safe_sequences, sequences
 from kvwatch.capacity.pool_fit import PoolShape
@@ -20,8 +19,6 @@ OTHER: Final = 2**30
 """Bytes lost to fragmentation and the CUDA context, about (playbook)."""
 UTILIZATION: Final = 0.92
 """vLLM's own default from 0.20 on (0.9 before)."""
-_FOUR_BIT: Final = 5 / 14
-"""14 GB of 16-bit weights are about 5 GB in 4 bits (playbook): embeddings and scales stay wider."""
 LENGTHS: Final = (1024, 2048, 4096, 8192)
 """Tokens of a request, prompt and output, that a plan always shows, besides the longest."""
 
@@ -60,8 +57,15 @@ class Pool:
     block_size: int | None = None
     shape: PoolShape | None = None
     """How it shrinks with shorter requests, where the figures tell."""
+    at_most: bool = False
+    """The tokens are blocks times tokens of a block: the pool where all layers are of one kind, more than it elsewhere."""
     several_kinds: bool = False
     """Its layers keep different things: tokens are then no measure for other lengths."""
+
+    @property
+    def only_longest(self) -> bool:
+        """Nothing is known of requests shorter than the longest."""
+        return self.several_kinds and self.shape is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,9 @@ class Option:
     blocks: int | None = None
     block_size: int | None = None
     pool_tokens: int | None = None
+    """Concurrency at full length times that length."""
+    pool_tokens_at_most: int | None = None
+    """Where only this much is known; the sequences below are then upper bounds too."""
     full_sequences: int | None = None
     """Sequences of full length that fit: vLLM's "Maximum concurrency", whole ones."""
     full_safe: int | None = None
@@ -151,22 +158,20 @@ def hold(name: str, pool: Pool, typical: float | None) -> Option:
         max_model_len=length,
         block_size=pool.block_size,
         blocks=pool.shape.blocks if pool.shape else None,
-        pool_tokens=pool.tokens,
+        pool_tokens=None if pool.at_most else pool.tokens,
+        pool_tokens_at_most=pool.tokens if pool.at_most else None,
         full_sequences=full,
         full_safe=None if length is None else safe_sequences(pool.tokens, length),
         typical_sequences=usual,
         typical_safe=None if usual is None else math.floor(usual * (1 - HEADROOM)),
-        lengths=tuple(
-            Fit(tokens, fits)
-            for tokens in _shown(length)
-            if (fits := _held(pool, tokens)) is not None and (tokens == length or not _unknown(pool))
-        ),
+        lengths=_lengths(pool),
         max_num_seqs=usual or None,
     )
 
 
-def _unknown(pool: Pool) -> bool:
-    return pool.several_kinds and pool.shape is None
+def _lengths(pool: Pool) -> tuple[Fit, ...]:
+    shown = [tokens for tokens in _shown(pool.max_model_len) if tokens == pool.max_model_len or not pool.only_longest]
+    return tuple(Fit(tokens, fits) for tokens in shown if (fits := _held(pool, tokens)) is not None)
 
 
 def _held(pool: Pool, tokens: float) -> int | None:
@@ -182,45 +187,6 @@ def _shown(longest: int | None) -> tuple[int, ...]:
     if longest is None:
         return LENGTHS
     return (*(length for length in LENGTHS if length < longest), longest)
-
-
-def serving_what_ifs(serving: Serving) -> list[tuple[str, Serving]]:
-    """Other ways to serve the same model, each changing one thing."""
-    found: list[tuple[str, Serving]] = []
-    server = serving.server
-    if server.kv_dtype in SIXTEEN_BITS and not (server.kv_dtype == "auto" and serving.model.own_kv_dtype):
-        found.append(("fp8 KV", replace(serving, server=replace(server, kv_dtype="fp8"))))
-    computed = serving.kv_memory is None and serving.blocks is None
-    if computed and serving.weights is not None and not serving.quantised:
-        found.append(("4-bit weights", replace(serving, weights=round(serving.weights * _FOUR_BIT))))
-    if serving.max_model_len > 1:
-        found.append((f"length {serving.max_model_len // 2}", replace(serving, max_model_len=serving.max_model_len // 2)))
-    if computed and serving.utilization < 0.95:  # noqa: PLR2004 - the playbook's upper end
-        found.append(("util. 0.95", replace(serving, utilization=0.95)))
-    if computed:
-        found.append((f"{2 * server.gpus} GPUs", replace(serving, server=replace(server, gpus=2 * server.gpus))))
-    return [(name, _with_memory(other, serving)) for name, other in found]
-
-
-def _with_memory(other: Serving, serving: Serving) -> Serving:
-    """The blocks of the way it is served now, as bytes: another dtype cuts them anew."""
-    if serving.blocks is None:
-        return other
-    return replace(other, blocks=None, kv_memory=serving.blocks * kv_cache(serving.model, serving.server).bytes_per_block)
-
-
-def pool_what_ifs(pool: Pool) -> list[tuple[str, Pool]]:
-    """What can be said of another setting when only what the server says of its pool is known."""
-    found: list[tuple[str, Pool]] = []
-    if pool.kv_cache_dtype in SIXTEEN_BITS and not pool.several_kinds:
-        found.append(("fp8 KV", replace(pool, tokens=2 * pool.tokens, kv_cache_dtype="fp8", shape=None)))
-    if pool.max_model_len is not None and pool.max_model_len > 1 and not _unknown(pool):
-        half = pool.max_model_len // 2
-        tokens = pool.tokens
-        if pool.shape is not None:
-            tokens = int(pool.shape.blocks / (-(-half // pool.shape.block_size) + pool.shape.fixed) * half)
-        found.append((f"length {half}", replace(pool, max_model_len=half, tokens=tokens)))
-    return found
 
 
 def _kv_memory(serving: Serving) -> int:

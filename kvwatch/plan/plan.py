@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvwatch.capacity.model import Attention, Latent
-from kvwatch.plan.options import Option, Pool, Serving, hold, pool_what_ifs, serve, serving_what_ifs
+from kvwatch.plan.options import Option, Pool, Serving, hold, serve
+from kvwatch.plan.what_ifs import pool_what_ifs, serving_what_ifs
 
 
 @dataclass(frozen=True, slots=True)

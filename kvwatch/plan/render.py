@@ -33,7 +33,7 @@ ROWS: Final[tuple[tuple[str, _Cell], ...]] = (
     ("KV per longest", lambda o: _size(o.bytes_per_sequence)),
     ("weights", lambda o: _size(o.weights)),
     ("memory for KV", lambda o: _size(o.kv_memory)),
-    ("pool (tokens)", lambda o: _count(o.pool_tokens)),
+    ("pool (tokens)", lambda o: _count(o.pool_tokens) or (o.pool_tokens_at_most and f"≤ {_count(o.pool_tokens_at_most)}") or None),
     ("longest that fit", lambda o: _count(o.full_sequences)),
     ("  20 % headroom", lambda o: _count(o.full_safe)),
     ("typical that fit", lambda o: _count(o.typical_sequences)),

@@ -16,7 +16,7 @@ from kvwatch.capacity.startup_log import StartupLog, read_startup_log
 from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import EngineConfig, Snapshot
-from kvwatch.plan.families import family_of_several_kinds
+from kvwatch.plan.families import family_of_several_kinds, is_of_one_kind
 from kvwatch.plan.options import Pool
 from kvwatch.poller.vllm import parse_scrape
 
@@ -97,7 +97,15 @@ def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
         shape is None or shape.fixed > 0
     )
     return Live(
-        pool=Pool(tokens, length, config.cache_dtype, config.block_size, shape if several else None, several),
+        pool=Pool(
+            tokens,
+            length,
+            config.cache_dtype,
+            config.block_size,
+            shape if several else None,
+            at_most=not counted and not is_of_one_kind(snapshot.engine.model_name),
+            several_kinds=several,
+        ),
         typical_tokens=_mean_request(snapshot),
         engines=len(pools),
         blocks=blocks,

@@ -71,7 +71,7 @@ def pool_of(given: Given, log: StartupLog | None, live: Live | None) -> Pool:
     if log.printed_tokens and log.block_size and log.max_concurrency and log.max_model_len:
         shape = from_printed_tokens(log.printed_tokens, log.block_size, log.max_concurrency, log.max_model_len)
     several = log.printed_tokens is not None or _state_block(log)
-    pool = Pool(log.kv_cache_tokens, log.max_model_len, log.kv_cache_dtype, log.block_size, shape, several)
+    pool = Pool(log.kv_cache_tokens, log.max_model_len, log.kv_cache_dtype, log.block_size, shape, several_kinds=several)
     return _at_length(pool, given.max_model_len or log.max_model_len)
 
 
@@ -101,6 +101,8 @@ def serving_of(config: Mapping[str, object], defaults: Defaults, given: Given, l
     """
     model = read_model(config, defaults, (log.drafts if log else None) or 0)
     server = _server(given, log, live)
+    if live is not None and server.batched_tokens is None and log is None:
+        server = replace(server, batched_tokens=_BUDGETS[0])
     served = _served_length(log, live)
     length = given.max_model_len or served or longest(complete(config, defaults), server.version)
     if length is None:
@@ -108,7 +110,7 @@ def serving_of(config: Mapping[str, object], defaults: Defaults, given: Given, l
     kv_memory, blocks = given.kv_memory, None
     if kv_memory is None and given.gpu_memory is None:
         now = _server(replace(given, gpus=None, stages=None, kv_dtype=None) if _says_how(log) else given, log, live)
-        now = _with_budget(model, now, log)
+        now = _with_budget(model, now if now.batched_tokens else replace(now, batched_tokens=server.batched_tokens), log)
         server = replace(server, batched_tokens=now.batched_tokens)
         cache = kv_cache(model, now)
         blocks = _blocks_now(cache, log, live, served)

@@ -166,6 +166,70 @@ def test_a_live_server_and_a_config_know_the_bytes(tmp_path):
     assert (as_given["bytes_per_token"], as_given["kv_memory"], as_given["pool_tokens"]) == (4096, 5120 * 4096, 5120)
 
 
+BLOCKS_ONLY = SCRAPE.replace(b'kv_cache_max_concurrency="1.25",kv_cache_size_tokens="5120"', b'num_gpu_blocks="330018"').replace(
+    b'"32"', b'"16"'
+)
+"""As vLLM before 0.24 shows its pool."""
+
+
+@pytest.mark.parametrize(
+    ("name", "pool", "at_most"),
+    [
+        pytest.param("meta-llama/Llama-3.1-8B-Instruct", 330017 * 16, None, id="one-kind-by-its-name"),
+        pytest.param("demo-8b", None, 330017 * 16, id="a-name-that-says-nothing"),
+    ],
+)
+def test_a_page_of_blocks_is_the_pool_only_where_all_layers_are_of_one_kind(name, pool, at_most):
+    plan = planned("--url", "http://x/metrics", get=lambda _url: BLOCKS_ONLY.replace(b"demo-8b", name.encode()))
+    as_is = option(plan, "as it is")
+    assert (as_is["pool_tokens"], as_is["pool_tokens_at_most"]) == (pool, at_most)
+    assert any(note.startswith("upper bound") for note in plan["notes"]) == (at_most is not None)
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-oss-120b", "google/gemma-3-27b-it", "Qwen/Qwen3-Next-80B-A3B-Instruct", "ai21labs/Jamba-1.5"])
+def test_a_page_of_blocks_is_refused_for_a_family_of_several_kinds(name):
+    with pytest.raises(UsageError, match="keep different things, and its page shows only blocks"):
+        planned("--url", "http://x/metrics", get=lambda _url: BLOCKS_ONLY.replace(b"demo-8b", name.encode()))
+
+
+def test_the_config_beside_such_a_page_counts_its_blocks(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gpt_oss", "max_position_embeddings": 131072}))
+    arguments = ["--url", "http://x/metrics", "--config", path, "-tp", 4, "--max-model-len", 16384]
+    as_given = option(planned(*arguments, get=lambda _url: BLOCKS_ONLY), "as given")
+    # 18 full layers and 18 with a window of 128: 1024 + ceil((127 + 2048) / 16) + 1 = 1161 blocks a request
+    assert (as_given["full_sequences"], as_given["pool_tokens"]) == (284, int(330018 / 1161 * 16384))
+
+
+def test_a_log_of_several_kinds_before_0_21_is_counted_by_vllms_own_concurrency(tmp_path):
+    log = tmp_path / "vllm.log"
+    log.write_text(
+        "INFO Setting attention block size to 784 tokens to ensure that attention page size is >= mamba page size.\n"
+        "INFO GPU KV cache size: 290,864 tokens\nINFO Maximum concurrency for 32,768 tokens per request: 33.04x\n"
+    )
+    as_is = option(planned("--log", log, "--typical-tokens", 8192), "as it is")
+    # 1487 blocks; 8192 tokens take 11 and three groups of states one each
+    assert (as_is["full_sequences"], as_is["blocks"], as_is["typical_sequences"]) == (33, 1487, 106)
+
+
+def test_without_a_typical_length_a_table_of_lengths_says_what_fits(config):
+    first = option(planned("--config", config, "--kv-cache-memory", "24GiB"), "as given")
+    assert [(fit["tokens"], fit["sequences"]) for fit in first["lengths"]] == [(1024, 48), (2048, 24), (4096, 12)]
+    assert "1 024 tokens" in run("--config", config, "--kv-cache-memory", "24GiB")
+
+
+def test_pipeline_stages_share_the_layers(config):
+    halves = option(planned("--config", config, "--kv-cache-memory", "12GiB", "-pp", 2), "as given")
+    assert (halves["bytes_per_token"], halves["full_sequences"]) == (262_144, 12)
+
+
+def test_what_is_not_understood_is_an_upper_bound_and_says_so(config):
+    config.write_text(json.dumps(LLAMA2_7B | {"model_type": "novel", "sliding_window": 128, "window_map_of_layers": [0, 1]}))
+    plan = planned("--config", config, "--kv-cache-memory", "24GiB")
+    assert option(plan, "as given")["full_sequences"] == 12
+    assert any(note.startswith("upper bound") for note in plan["notes"])
+
+
 def test_text_is_plain_when_piped_and_names_every_column(config):
     text = run("--config", config, "--gpu-memory", "24GiB", "--weights", "14GiB")
     assert "\x1b" not in text
