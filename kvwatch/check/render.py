@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kvwatch.check.report import Report, capacity, exit_code, five_lines
 from kvwatch.model import Assessment, Change, State
-from kvwatch.text import number, percent
+from kvwatch.text import number, percent, printable
 
 Line = tuple[str, str]
 """A style of rich, and a line of text; both forms of text are made from the same lines."""
@@ -32,12 +32,12 @@ _IN_FULL: Final = 2
 
 def render(report: Report, width: int) -> Text:
     """For a terminal of that many columns: what does not fit in a line goes on under its own beginning."""
-    return Text("\n").join(Text(part, style) for style, text in lines(report) for part in _wrapped(text, width))
+    return Text("\n").join(Text(part, style) for style, text in lines(report) for part in _wrapped(printable(text), width))
 
 
 def render_plain(report: Report) -> str:
     """For a pipe."""
-    return "\n".join(text for _, text in lines(report))
+    return "\n".join(printable(text) for _, text in lines(report))
 
 
 def render_json(report: Report) -> str:

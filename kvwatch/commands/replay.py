@@ -85,12 +85,23 @@ def run(arguments: argparse.Namespace) -> int:
             for row in rows:
                 print(json.dumps(row.as_json()))  # noqa: T201 - a command's output
         elif arguments.format == "table":
-            render(rows, Console())
+            broken: list[KVWatchError] = []
+            render(_until_broken(rows, broken), Console())
+            if broken:
+                raise broken[0]
         else:
             reports += build_report(rows)
     if arguments.format in _REPORTS:
         _write_report(arguments, reports)
     return 0
+
+
+def _until_broken(rows: Iterator[ReplayRow], broken: list[KVWatchError]) -> Iterator[ReplayRow]:
+    """The rows up to where their source breaks off, and into *broken* why: a table is drawn of what there is."""
+    try:
+        yield from rows
+    except KVWatchError as error:
+        broken.append(error)
 
 
 def _write_report(arguments: argparse.Namespace, reports: Sequence[EngineReport]) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from kvwatch.config.settings import LogSettings
 from kvwatch.daemon.log_outlet import LogOutlet
+from kvwatch.text import printable
 
 _FIRST: Final = ("timestamp", "level", "event", "target", "model_name", "engine")
 
@@ -29,6 +30,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         _in_order_without_nan,
+        *([_printable] if console else []),
     ]
     structlog.configure(
         processors=[*shared, renderer],
@@ -53,6 +55,11 @@ def silence() -> None:
     """Log nothing, for commands that tell on the screen what a log would."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
+
+
+def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """A terminal must not obey what a target calls itself; JSON escapes that anyway. A traceback keeps its lines."""
+    return {key: printable(value) if isinstance(value, str) and key != "exception" else value for key, value in event.items()}
 
 
 def _in_order_without_nan(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,7 @@ from kvwatch.exporter.web.server import Server, serve
 from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery, follows_dns
-from kvwatch.poller.label_memory import LabelMemory
-from kvwatch.poller.target import read_target
+from kvwatch.poller.target import TargetReader
 
 _log = structlog.get_logger(__name__)
 
@@ -215,7 +214,7 @@ class Daemon:
         """How the target is asked; what its labels mean is remembered as long as it is watched."""
         if self._read is not None:
             return partial(self._read, target)
-        return partial(read_target, self._settings, self._clock, target, LabelMemory())
+        return TargetReader(self._settings, self._clock, target)
 
     def _remove(self, name: str) -> None:
         self._schedule.remove(name)

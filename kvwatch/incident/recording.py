@@ -38,7 +38,7 @@ def _open(path: Path, raw: IO[bytes]) -> IO[str]:
     """The text inside *raw*, unpacked by the suffix of *path*."""
     opener = _OPENERS.get(path.suffix)
     mode = raw.mode.replace("+", "")
-    return io.TextIOWrapper(raw if opener is None else opener(raw, mode), encoding="utf-8", newline="\n")
+    return io.TextIOWrapper(raw if opener is None else opener(raw, mode), encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 class Reader:
@@ -125,7 +125,10 @@ def _entry(line: str) -> Entry:
         raise ValueError('no scrape: "t" (unix seconds) is missing')
     body, error = found.get("body"), found.get("error")
     if isinstance(body, str):
-        return Entry(float(t), body.encode(), None)
+        try:
+            return Entry(float(t), body.encode(), None)
+        except UnicodeEncodeError as invalid:
+            raise ValueError("not UTF-8") from invalid
     if isinstance(error, str):
         return Entry(float(t), None, error)
     raise ValueError('no scrape: neither "body" nor "error" is text')

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from kvwatch.incident.replay import ReplayRow
 from kvwatch.model import Cause, EngineId, State
+from kvwatch.text import printable
 
 _CALM: Final = {Cause.OK, Cause.IDLE}
 _BRIEF_SECONDS: Final = 30.0
@@ -85,7 +86,7 @@ def render(rows: Iterable[ReplayRow], console: Console) -> None:
 
 
 def _table(target: str, own: Iterable[StateSpan]) -> Table:
-    table = Table(title=Text(target), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(title=Text(printable(target)), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading, justify in (("from", "right"), ("to", "right"), ("engine", "left"), ("state", "left"), ("ratio", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("evidence, alerts", ratio=1, overflow="fold")
@@ -96,16 +97,17 @@ def _table(target: str, own: Iterable[StateSpan]) -> Table:
 
 def _list(target: str, own: Iterable[StateSpan]) -> Group:
     """The same for a narrow terminal."""
-    parts: list[RenderableType] = [Text(target)]
+    parts: list[RenderableType] = [Text(printable(target))]
     for span in own:
-        when = f"{_clock(span.start)} to {_clock(span.end)}  engine {_engine(span)}  "
-        parts.append(Text.assemble(when, _verdict(span), f"  {_ratio(span)}"))
+        when = f"{_clock(span.start)} to {_clock(span.end)}  engine "
+        parts.append(Text.assemble(when, _engine(span), "  ", _verdict(span), f"  {_ratio(span)}"))
         parts.append(Padding(_evidence(span), (0, 0, 0, 2)))
     return Group(*parts)
 
 
-def _engine(span: StateSpan) -> str:
-    return span.engine.engine if span.engine else "-"
+def _engine(span: StateSpan) -> Text:
+    """As a text, for what an engine calls itself is no markup."""
+    return Text(printable(span.engine.engine) if span.engine else "-")
 
 
 def _verdict(span: StateSpan) -> Text:
@@ -117,7 +119,7 @@ def _ratio(span: StateSpan) -> str:
 
 
 def _evidence(span: StateSpan) -> Text:
-    return Text("; ").join([*map(Text, span.evidence), *(Text(name, style="bold") for name in span.alerts)])
+    return Text("; ").join([*(Text(printable(line)) for line in span.evidence), *(Text(name, style="bold") for name in span.alerts)])
 
 
 def _clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from kvwatch.clock import Clock
-from kvwatch.config.settings import GpuSettings, PollSettings, Settings, TargetSettings
+from kvwatch.config.settings import PollSettings, Settings, TargetSettings
 from kvwatch.errors import ScrapeError
 from kvwatch.model import Scrape
 from kvwatch.poller.fetch import Fetch, fetch
@@ -21,13 +21,38 @@ _log = structlog.get_logger(__name__)
 
 _GPU_SECONDS: Final = 1.0
 """The GPU exporter is local, and its evidence is not worth waiting for."""
+_GPU_PAUSE_SECONDS: Final = 60.0
+"""Between two tries of a GPU exporter that fails: at a poll a second, one that hangs would cost every second poll."""
 
 
-def read_target(settings: Settings, clock: Clock, target: TargetSettings, memory: LabelMemory | None = None) -> Scrape:
-    """Ask a target once, and the GPU exporter beside it where one is configured. Raises `ScrapeError`."""
-    scrape = parse_scrape(fetch_as(settings.poll, clock)(target.url), clock.monotonic(), clock.unix(), memory)
-    utilization = _gpu_utilization(settings.gpu, clock, settings.poll.max_body_bytes)
-    return scrape if utilization is None else replace(scrape, gpu_utilization=utilization)
+class TargetReader:
+    """Asks one target, and the GPU exporter beside it where one is configured; remembers what belongs to that target."""
+
+    def __init__(self, settings: Settings, clock: Clock, target: TargetSettings) -> None:
+        self._url = target.url
+        self._gpu = settings.gpu
+        self._clock = clock
+        self._fetch = fetch_as(settings.poll, clock)
+        self._fetch_gpu = partial(fetch, deadline=_GPU_SECONDS, max_bytes=settings.poll.max_body_bytes, clock=clock)
+        self._memory = LabelMemory()
+        self._gpu_not_before = 0.0
+
+    def __call__(self) -> Scrape:
+        """Scrape once. Raises `ScrapeError`."""
+        scrape = parse_scrape(self._fetch(self._url), self._clock.monotonic(), self._clock.unix(), self._memory)
+        utilization = self._gpu_utilization()
+        return scrape if utilization is None else replace(scrape, gpu_utilization=utilization)
+
+    def _gpu_utilization(self) -> float | None:
+        """Optional evidence: without it the verdict stands on vLLM's own numbers, and one that hangs is left alone for a while."""
+        if self._gpu.url is None or self._clock.monotonic() < self._gpu_not_before:
+            return None
+        try:
+            return scrape_gpu(self._fetch_gpu, self._gpu.url, self._gpu.labels)
+        except ScrapeError as error:
+            self._gpu_not_before = self._clock.monotonic() + _GPU_PAUSE_SECONDS
+            _log.debug("gpu.failed", url=self._gpu.url, reason=str(error.reason), detail=error.detail)
+            return None
 
 
 def fetch_as(poll: PollSettings, clock: Clock) -> Fetch:
@@ -41,14 +66,3 @@ def fetch_as(poll: PollSettings, clock: Clock) -> Fetch:
         bearer_token_file=poll.bearer_token_file,
         trust_environment=poll.trust_environment,
     )
-
-
-def _gpu_utilization(gpu: GpuSettings, clock: Clock, max_bytes: int) -> float | None:
-    """Optional evidence: without it the verdict stands on vLLM's own numbers."""
-    if gpu.url is None:
-        return None
-    try:
-        return scrape_gpu(partial(fetch, deadline=_GPU_SECONDS, max_bytes=max_bytes, clock=clock), gpu.url, gpu.labels)
-    except ScrapeError as error:
-        _log.debug("gpu.failed", url=gpu.url, reason=str(error.reason), detail=error.detail)
-        return None
