@@ -24,12 +24,21 @@ from kvwatch.process_signals import STOPPING, ProcessSignals, received
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
 
+_FORMATS = "a new .jsonl, .jsonl.gz or .jsonl.xz file; an .xz loses up to thirty scrapes when the process is killed, the others one"
+
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments."""
     parser = subparsers.add_parser("record", help=summary, description=(__doc__ or "").replace("``", ""))
     parser.add_argument("url", metavar="URL", help="the vLLM /metrics URL")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="a new .jsonl, .jsonl.gz or .jsonl.xz file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a new .jsonl, .jsonl.gz or .jsonl.xz file; of .xz a kill -9 loses up to some thirty scrapes",
+    )
     parser.add_argument("--interval", type=positive_duration, default=1.0, metavar="DURATION", help="time between scrapes (default: 1s)")
     parser.add_argument("--for", dest="seconds", type=positive_duration, metavar="DURATION", help="stop after so long (default: on Ctrl-C)")
     parser.set_defaults(run=run)

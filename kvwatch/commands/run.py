@@ -27,6 +27,7 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
     """Run the daemon until a signal ends it. Raises `ConfigError`."""
     settings = load(arguments, flags)
     if arguments.config_check:
+        process.check(settings)
         print("the configuration is good")  # noqa: T201 - what --config.check is for
         return 0
     outlet = log.configure_process(settings.log)

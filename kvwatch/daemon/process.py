@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -18,6 +19,8 @@ from kvwatch.daemon.log_outlet import LogOutlet
 from kvwatch.daemon.reloading import Reloading
 from kvwatch.daemon.watch import Daemon
 from kvwatch.errors import ConfigError
+from kvwatch.exporter.web.access import Access
+from kvwatch.poller.discovery import Discovery
 from kvwatch.process_signals import STOPPING, received
 
 _log = structlog.get_logger(__name__)
@@ -27,6 +30,29 @@ _STOP_SECONDS: Final = 0.7
 """How long a signal waits for an orderly end."""
 _DRAIN_SECONDS: Final = 0.2
 """How long the last log lines may take."""
+
+
+def check(settings: Settings) -> None:
+    """Look at what the settings name, as a start would. Raises `ConfigError` with everything that cannot be used."""
+    errors: list[str] = []
+    for attempt in (partial(Access, settings.web), partial(Discovery, settings.targets, settings.discovery)):
+        try:
+            attempt()
+        except ConfigError as error:
+            errors += error.errors
+    push = settings.alertmanager
+    named = {
+        "poll.ca_file": settings.poll.ca_file,
+        "poll.bearer_token_file": settings.poll.bearer_token_file,
+        "alertmanager.ca_file": push.ca_file,
+        "alertmanager.bearer_token_file": push.bearer_token_file,
+        "alertmanager.basic_auth.password_file": None if push.basic_auth is None else push.basic_auth.password_file,
+    }
+    for setting, path in named.items():
+        if path is not None and not os.access(path, os.R_OK):
+            errors.append(f"{setting} {path}: it cannot be read")
+    if errors:
+        raise ConfigError(errors)
 
 
 def run(settings: Settings, outlet: LogOutlet, read_again: Callable[[], Settings]) -> int:

@@ -1,0 +1,120 @@
+"""Five hundred clients that mean no good at a live daemon, plain and under TLS: it goes on answering, polling, and hardly logs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import subprocess
+import sys
+from contextlib import ExitStack, closing, suppress
+
+import pytest
+from live_process import PATIENCE, eventually
+from peers import answer, free_port
+
+from kvwatch.clock import SystemClock
+
+CLIENTS = 500
+SCRAPES = 100
+FAMILIES = (b"num_requests_running", b"num_requests_waiting", b"kv_cache_usage_perc")
+PAGE = b"".join(b'vllm:%s{engine="0",model_name="demo-8b"} 1\n' % name for name in FAMILIES)
+
+
+@pytest.fixture(params=["plain", "tls"])
+def daemon(request, peer, tmp_path, require_tool):
+    asked = []
+
+    def behave(connection, _stopped):
+        asked.append(1)
+        connection.sendall(answer(PAGE))
+
+    port, arguments, context = free_port(), [], None
+    if request.param == "tls":
+        cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+        subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert)
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+        subprocess.run([require_tool("openssl"), "req", "-x509", *curve, *subject], check=True, capture_output=True)
+        web = tmp_path / "web.yml"
+        web.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
+        arguments, context = [f"--web.config.file={web}"], ssl.create_default_context(cafile=cert)
+    command = [sys.executable, "-m", "kvwatch", "run", peer(behave).url, f"--web.listen-address=127.0.0.1:{port}", "--poll.interval=1s"]
+    log = tmp_path / "log"
+    with log.open("w") as stderr, subprocess.Popen([*command, "--log.format=json", *arguments], stderr=stderr) as process:
+        try:
+            yield Running(process, port, context, log, asked)
+        finally:
+            process.kill()
+
+
+class Running:
+    def __init__(self, process, port, context, log, asked):
+        self.process, self.port, self.context, self.log, self.asked = process, port, context, log, asked
+
+    def get(self, path):
+        """Status and seconds, on a connection of its own."""
+        clock = SystemClock()
+        began = clock.monotonic()
+        where = ("127.0.0.1", self.port)
+        made = http.client.HTTPConnection(*where, timeout=5) if self.context is None else self._tls(where)
+        with closing(made) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+            return response.status, clock.monotonic() - began
+
+    def _tls(self, where):
+        return http.client.HTTPSConnection(*where, timeout=5, context=self.context)
+
+    def up(self):
+        try:
+            return self.get("/-/healthy")[0] == 200
+        except OSError:
+            return False
+
+    def memory(self):
+        """Resident MiB."""
+        with open(f"/proc/{self.process.pid}/status") as status:  # noqa: PTH123
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
+
+
+def attack(stack, running, number):
+    """One client: silent, one byte, half a request that drips on, or one that does not read what it asked for."""
+    client = stack.enter_context(closing(socket.create_connection(("127.0.0.1", running.port), timeout=5)))
+    kind = number % 4
+    with suppress(OSError):
+        if kind == 1:
+            client.sendall(b"\x16" if running.context else b"G")
+        elif kind == 2:
+            client.sendall(b"\x16\x03\x01\x02" if running.context else b"GET /metrics HTTP/1.1\r\nX: ")
+        elif kind == 3:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            if running.context:
+                client = stack.enter_context(closing(running.context.wrap_socket(client, server_hostname="127.0.0.1")))
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 4)
+    return client
+
+
+def test_five_hundred_hostile_clients(daemon):
+    assert eventually(daemon.up)
+    for _ in range(20):
+        daemon.get("/metrics")
+    before, polls, took = daemon.memory(), len(daemon.asked), []
+    with ExitStack() as stack:
+        clients = [attack(stack, daemon, number) for number in range(CLIENTS)]
+        for scrape in range(SCRAPES):
+            status, seconds = daemon.get(("/metrics", "/-/healthy")[scrape % 2])
+            assert status == 200
+            took.append(seconds)
+            for client in clients[2 + 4 * (scrape % 100) :: 400]:
+                with suppress(OSError):
+                    client.sendall(b"x")
+        assert sorted(took)[int(0.9 * SCRAPES)] < 1.0
+        assert daemon.memory() < before + 30.0
+        assert eventually(lambda: len(daemon.asked) > polls + 2)
+    events = [json.loads(line)["event"] for line in daemon.log.read_text().splitlines()]
+    assert events.count("http.crowded") == 1
+    assert len(events) <= 10
+    daemon.process.terminate()
+    assert daemon.process.wait(PATIENCE) == 0
