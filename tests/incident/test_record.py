@@ -66,7 +66,7 @@ def test_a_signal_ends_a_recording_whole(tmp_path, server, received):
         while not path.exists():
             assert process.poll() is None
             idle.wait(0.02)
-        idle.wait(0.5)
+        idle.wait(1.5)
         began = clock.monotonic()
         process.send_signal(received)
         _, said = process.communicate(timeout=10)
