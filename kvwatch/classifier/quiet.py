@@ -62,6 +62,10 @@ class Quiet:
         """Seconds since any number moved at all while there was work to do; ``None`` when there is none."""
         return self._last.at - self._life_at if self._last is not None and has_work(self._last) else None
 
+    def thawed_since(self, at: float) -> bool:
+        """Whether a stall has ended since *at*: rates over it say nothing of the engine's speed."""
+        return self.stalled_until is not None and self.stalled_until >= at
+
     def patience(self) -> float:
         """Seconds without movement after which this engine is no longer in a slow step: the policy's, or what its own spells teach.
 

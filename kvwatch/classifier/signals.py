@@ -49,6 +49,7 @@ def derive(
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     queued = gauge([s.running for s in fast if queue_of(s)])
+    seen = known.max_num_seqs or history.highest_running  # samples are compared with samples: the batch from counters may be too large
     ceiling = known.max_num_seqs or max(history.highest_running, decoding or 0.0)
     generation_rate, prompt_rate = rate(fast_window.generation_tokens, fast_window), rate(fast_window.prompt_tokens, fast_window)
     return Signals(
@@ -79,8 +80,8 @@ def derive(
         process_cpu_ratio=process_cpu_ratio,
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,
-        at_ceiling_share=_at_ceiling_share(fast, ceiling),
-        usage_at_ceiling=_usage_at_ceiling(fast, ceiling),
+        at_ceiling_share=_at_ceiling_share(fast, seen),
+        usage_at_ceiling=_usage_at_ceiling(fast, seen),
         running_while_queued=queued.mean if queued is not None else None,
         sequence_share=sequence_share,
         step_token_budget=known.max_num_batched_tokens,
@@ -91,7 +92,7 @@ def derive(
         tokens_per_step=tokens_per_step(fast, history.highest_running),
         prefill_token_share=prefill_share(fast_window),
         saturation=_saturation(fast_window, sequence_share, curve),
-        slowdown=None if _thawed(history, fast) else _slowdown(fast_window, sequence_share, curve),
+        slowdown=None if history.quiet.thawed_since(fast[0].at) else _slowdown(fast_window, sequence_share, curve),
         queued_seconds=history.traffic.queued_seconds(),
         cool_seconds=history.traffic.cool_seconds(),
         preempted=preempted,
@@ -246,8 +247,3 @@ def _slowdown(window: Window, context: float | None, curve: ThroughputCurve) -> 
     """Whether the same batch once got several times as much done; not asked where a sample found nothing running."""
     work = work_of(window)
     return None if work is None or window.running is None or not window.running.low else curve.slowdown(*work, context)
-
-
-def _thawed(history: History, snapshots: Sequence[Snapshot]) -> bool:
-    """Whether a stall ended within these snapshots: their rates say nothing of the engine's speed."""
-    return history.quiet.stalled_until is not None and history.quiet.stalled_until >= snapshots[0].at

@@ -98,7 +98,7 @@ def stands_at_ceiling(signals: Signals) -> bool:
 def slots_alone_bind(signals: Signals) -> bool:
     """The batch stands at its ceiling, and at some moment there was room for the next admission: more blocks would not have let it in."""
     low, needed = signals.usage_at_ceiling, share_needed(signals)
-    return stands_at_ceiling(signals) and low is not None and needed is not None and 1 - low >= needed
+    return is_pinned(signals) and low is not None and needed is not None and 1 - low >= needed
 
 
 def is_pinned(signals: Signals) -> bool:
