@@ -90,7 +90,7 @@ def test_a_frozen_recorder_goes_on_when_it_is_thawed_and_ends_when_told(peer, tm
                 threading.Event().wait(0.3)
                 process.send_signal(signal.SIGCONT)
                 assert goes_on(asked)
-            assert ends(process) < 2.0
+            assert ends(process) < 6.0  # a scrape under way has 4 s
         finally:
             process.kill()
     assert len(output.read_text().splitlines()) >= asked.times
