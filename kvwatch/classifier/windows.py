@@ -45,7 +45,7 @@ def gauge(values: Sequence[float | None]) -> GaugeStats | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    return GaugeStats(mean=sum(known) / len(known), low=min(known), peak=max(known), last=known[-1])
+    return GaugeStats(mean=min(sum(known) / len(known), max(known)), low=min(known), peak=max(known), last=known[-1])
 
 
 def increase(first: float | None, last: float | None) -> float | None:

@@ -192,6 +192,7 @@ CONTRACT: dict[str, set[str]] = {
     "config_last_reload_successful": set(),
     "config_last_reload_success_timestamp_seconds": set(),
     "collect_faults_total": set(),
+    "advice_faults_total": {"target"},
 }
 """Names and labels that users rely on: they change through the changelog only."""
 
