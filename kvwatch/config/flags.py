@@ -68,10 +68,10 @@ def _add_group(parser: argparse.ArgumentParser, **options: Any) -> Any:
 
 
 def _setting(flag: str) -> tuple[FieldInfo, Any] | None:
-    """The setting of ``section.some-name`` and its default; ``None`` for a whole section, which is no flag for people."""
+    """The setting of ``section.some-name`` and its default; ``None`` for a whole section and for targets, which are no flags for people."""
     *sections, name = flag.replace("-", "_").split(".")
     model = _model(sections)
-    if model is None or not sections or name not in model.model_fields or _model([*sections, name]) is not None:
+    if model is None or flag == "targets" or name not in model.model_fields or _model([*sections, name]) is not None:
         return None
     field = model.model_fields[name]
     return field, field.get_default(call_default_factory=True, validated_data={})

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kvwatch.config.policy import KnownConfig, Objectives, Section, Thresholds, Windows
-from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated
+from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated, parse_shard
 from kvwatch.config.web import WebSettings
 
 DEFAULT_TARGET: Final = "http://127.0.0.1:8000/metrics"
@@ -174,6 +174,8 @@ class Settings(BaseSettings):
         BeforeValidator(comma_separated),
     ] = Field(default_factory=list)
     """What is watched."""
+    shard: str = "0/1"
+    """``i/n``: of all targets, watch part i of n, counted from 0. Every kvwatch of the fleet is given the same targets and the same n."""
     discovery: DiscoverySettings = DiscoverySettings()
     poll: PollSettings = PollSettings()
     window: Windows = Windows()
@@ -192,6 +194,12 @@ class Settings(BaseSettings):
         if isinstance(data, dict) and not data.get("targets") and not _has_files(data.get("discovery")):
             data = {**data, "targets": [DEFAULT_TARGET]}
         return data
+
+    @field_validator("shard")
+    @classmethod
+    def _shard_is_one(cls, shard: str) -> str:
+        parse_shard(shard)
+        return shard
 
     # Of the field, not of the whole: pydantic looks at the whole only when every other setting is right.
     @field_validator("targets")

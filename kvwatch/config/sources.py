@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -101,11 +101,12 @@ def _environment_errors(environment: Mapping[str, str]) -> list[str]:
     errors = []
     for upper, name in sorted(ours.items()):
         section, nested, _ = upper.removeprefix(_PREFIX).partition("__")
-        if _SERVICE_LINK.fullmatch(upper) or section == "TARGETS":
+        if _SERVICE_LINK.fullmatch(upper):
             continue
-        if section.lower() not in Settings.model_fields:
+        field = Settings.model_fields.get(section.lower())
+        if field is None:
             errors.append(f"environment: {name} is not a setting")
-        elif not nested:
+        elif not nested and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             errors.append(f"environment: {name} is a group of settings: write {name}__NAME_OF_ONE")
     return errors
 

@@ -12,6 +12,9 @@ from pydantic_settings import NoDecode
 
 _LONGEST: Final = 7 * 86400.0
 """A week: what is longer than that is a slip of the pen."""
+_MOST_SHARDS: Final = 100
+"""Each target is weighed for every shard, at every look around."""
+_COUNT: Final = re.compile(r"[0-9]{1,3}")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -47,6 +50,17 @@ def _labels(value: object) -> object:
     if not all(name.strip() and equals for name, equals, _ in pairs):
         raise ValueError("labels are written as name=value,name=value")
     return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``i/n``, such as ``0/3``, as (i, n): the part of the targets that is watched here, counted from 0, and how many parts there are.
+
+    Raises `ValueError` naming what was written.
+    """
+    index, slash, total = text.strip().partition("/")
+    if not (slash and _COUNT.fullmatch(index) and _COUNT.fullmatch(total) and int(index) < int(total) <= _MOST_SHARDS):
+        raise ValueError(f"{text!r} is not a shard: write i/n, counted from 0, such as 0/3 to 2/3; n is at most {_MOST_SHARDS}")
+    return int(index), int(total)
 
 
 def check_url(url: str, schemes: tuple[str, ...]) -> str:

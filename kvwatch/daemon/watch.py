@@ -16,6 +16,7 @@ from kvwatch import __version__
 from kvwatch.assess import judge_for, known_of, policy_of
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.config.settings import Settings, TargetSettings
+from kvwatch.config.values import parse_shard
 from kvwatch.daemon.reloading import differing
 from kvwatch.daemon.schedule import Schedule
 from kvwatch.daemon.target_watch import TargetWatch
@@ -31,7 +32,7 @@ from kvwatch.exporter.web.runbook import runbook
 from kvwatch.exporter.web.server import Server, serve
 from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Scrape, TargetView
-from kvwatch.poller.discovery import Discovery, follows_dns
+from kvwatch.poller.discovery import Discovery
 from kvwatch.poller.target import TargetReader
 
 _log = structlog.get_logger(__name__)
@@ -69,7 +70,7 @@ class Daemon:
         )
         self._history = ChartHistory()
         self._schedule = Schedule(SystemClock(), self._overrun)
-        self._discovery = Discovery(settings.targets, settings.discovery)
+        self._discovery = Discovery(settings.targets, settings.discovery, shard=parse_shard(settings.shard))
         self._discovery_errors: tuple[str, ...] = ()
         self._discovered = False
         self._watches: dict[str, TargetWatch] = {}
@@ -105,11 +106,11 @@ class Daemon:
         access = Access(web)
         self._server = serve(with_login(make_app(sources), lambda: access.users), host=host, port=port, tls=access.context)
         self._push.start()
-        self._follow([target for target in self._settings.targets if not follows_dns(target)])
+        self._follow(self._discovery.fixed())
         # Names and files in a thread of their own: a resolver that hangs must hold up neither these targets nor a signal to stop.
         self._schedule.every(self._settings.discovery.refresh / self._pace, _DISCOVERY, self._discover, at_once=True)
         self._schedule.start()
-        _log.info("kvwatch.started", version=__version__, url=self._server.url, targets=sorted(self._watches))
+        _log.info("kvwatch.started", version=__version__, url=self._server.url, shard=self._settings.shard, targets=sorted(self._watches))
 
     def stop(self) -> None:
         """Stop polling and serving; calling it again changes nothing."""
@@ -125,7 +126,7 @@ class Daemon:
         Certificates and the file of the web configuration need no reload: they are read again when they change.
         """
         needs_restart = differing(self._settings, settings)
-        discovery = Discovery(settings.targets, settings.discovery)
+        discovery = Discovery(settings.targets, settings.discovery, shard=parse_shard(settings.shard))
         with self._following:
             fixed = {"web": self._settings.web, "alertmanager": self._settings.alertmanager, "log": self._settings.log}
             poll = settings.poll.model_copy(update={"interval": self._settings.poll.interval})

@@ -23,12 +23,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from kvwatch.config.settings import DiscoverySettings, TargetSettings
 from kvwatch.config.yaml_file import YamlError, parse_yaml, read_text
 from kvwatch.poller.lookup import Lookup, LookupFailed
+from kvwatch.poller.sharding import shard_of
 from kvwatch.text import one_line
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """One look around: every concrete target, and one line for each source that could not be followed."""
+    """One look around: every concrete target of the shard, and one line for each source that could not be followed."""
 
     targets: tuple[TargetSettings, ...]
     errors: tuple[str, ...] = ()
@@ -38,10 +39,19 @@ class Discovery:
     """Follows names and files. Keeps the last good answer of each source, and nothing else.
 
     *targets* may mix fixed URLs and ``dns+`` ones; *lookup* is the way to resolve names, by default `dns_lookup` as *settings* say.
+    Of everything that is found, what belongs to *shard* (i of n, from 0) is kept.
     """
 
-    def __init__(self, targets: Sequence[TargetSettings], settings: DiscoverySettings, lookup: Lookup | None = None) -> None:
+    def __init__(
+        self,
+        targets: Sequence[TargetSettings],
+        settings: DiscoverySettings,
+        lookup: Lookup | None = None,
+        *,
+        shard: tuple[int, int] = (0, 1),
+    ) -> None:
         self._configured = tuple(targets)
+        self._shard, self._shards = shard
         self._globs = tuple(settings.files)
         needs_dns = any(follows_dns(target) for target in targets)
         self._lookup = lookup or (_dns_lookup(settings.dns_server) if needs_dns else _no_lookup)
@@ -50,6 +60,10 @@ class Discovery:
     def succeed(self, before: Discovery) -> None:
         """Take over what *before* was told last, so that a source that cannot be read just now keeps its targets."""
         self._last_good = dict(before._last_good)
+
+    def fixed(self) -> tuple[TargetSettings, ...]:
+        """The targets that are known without looking anything up."""
+        return self._ours(target for target in self._configured if not follows_dns(target))
 
     def discover(self) -> Discovered:
         """Every target there is now: the configured ones in their order, then those from files. Never raises for a bad source.
@@ -66,7 +80,10 @@ class Discovery:
                 found.append(target)
         for path in self._files(errors):
             found += self._or_last_good(path, partial(read_file_sd, Path(path)), errors)
-        return Discovered(tuple(_distinct(found, errors)), tuple(errors))
+        return Discovered(self._ours(_distinct(found, errors)), tuple(errors))
+
+    def _ours(self, targets: Iterable[TargetSettings]) -> tuple[TargetSettings, ...]:
+        return tuple(target for target in targets if shard_of(target.url, self._shards) == self._shard)
 
     def _or_last_good(self, source: str, read: Callable[[], Iterable[TargetSettings]], errors: list[str]) -> tuple[TargetSettings, ...]:
         try:

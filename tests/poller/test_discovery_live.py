@@ -13,6 +13,7 @@ from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
 from kvwatch.daemon.watch import Daemon
 from kvwatch.model import TargetView
+from kvwatch.poller.sharding import shard_of
 from kvwatch.simulator.config import ServerConfig
 from kvwatch.simulator.load import ClosedLoop, parse_lengths
 from kvwatch.simulator.server import SimulatorServer
@@ -41,9 +42,13 @@ def watching() -> Iterator[Callable[..., Daemon]]:
     daemons = []
 
     def started(**discovery) -> Daemon:
-        targets = discovery.pop("targets", [])
+        targets, shard = discovery.pop("targets", []), discovery.pop("shard", "0/1")
         settings = Settings(
-            targets=targets, discovery={"refresh": 0.2, **discovery}, poll={"interval": 0.2}, web={"listen_address": "127.0.0.1:0"}
+            targets=targets,
+            shard=shard,
+            discovery={"refresh": 0.2, **discovery},
+            poll={"interval": 0.2},
+            web={"listen_address": "127.0.0.1:0"},
         )
         daemon = Daemon(settings, SystemClock())
         daemons.append(daemon)
@@ -96,3 +101,13 @@ def test_a_file_that_changes_is_followed_by_a_running_kvwatch(port, watching, tm
     until_watched(daemon, "gpu-2")
     file.unlink()
     until_watched(daemon)
+
+
+def test_two_shards_of_a_running_fleet_watch_every_pod_once_and_both_are_ready(port, watching):
+    targets = [f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.2:{port}/metrics"]
+    parts = [[url for url in targets if shard_of(url, 2) == shard] for shard in range(2)]
+    daemons = [watching(targets=targets, shard=f"{shard}/2") for shard in range(2)]
+    for daemon, part in zip(daemons, parts, strict=True):
+        until_watched(daemon, *part)
+        assert daemon.ready()
+        assert daemon.healthy()
