@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvwatch.advice.advise import advise
+from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
@@ -35,6 +36,8 @@ class Judge:
         self._policy = policy
         self._known = known
         self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
+        self._engine_advice: dict[EngineId | None, RememberedAdvice] = {}
+        self._process_started: float | None = None
         self._interval = interval
         self._target_alerts = TargetAlerts(interval)
 
@@ -47,6 +50,7 @@ class Judge:
 
     def scraped(self, scrape: Scrape) -> Judgement:
         """Judge a successful scrape."""
+        self._process_started = scrape.process_start_time
         return self._judgement(self._classifier.observe(scrape), scrape.at, None)
 
     def failed(self, failure: ScrapeFailure) -> Judgement:
@@ -54,21 +58,27 @@ class Judge:
         return self._judgement(self._classifier.fail(failure), failure.at, failure)
 
     def _judgement(self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None) -> Judgement:
-        """Add advice and alerts; an engine that is no longer assessed takes its alerts with it."""
+        """Add advice and alerts; an engine that is no longer assessed takes its alerts and what was advised with it."""
         previous, self._engine_alerts = self._engine_alerts, {}
+        remembered, self._engine_advice = self._engine_advice, {}
         faults: list[Exception] = []
         said = []
         for assessment in assessments:
             verdict = assessment.verdict
             # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
             alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy, self._interval)
-            advice = self._advice(assessment, faults)
+            self._engine_advice[verdict.engine] = remembered.get(verdict.engine) or RememberedAdvice()
+            advice = self._advice(at, assessment, faults)
             said.append(replace(assessment, alerts=alerts.update(at, verdict, assessment.signals, advice), advice=advice))
         return Judgement(tuple(said), self._target_alerts.update(at, failure), tuple(faults))
 
-    def _advice(self, assessment: Assessment, faults: list[Exception]) -> tuple[Change, ...]:
+    def _advice(self, at: float, assessment: Assessment, faults: list[Exception]) -> tuple[Change, ...]:
+        verdict, signals, config = assessment.verdict, assessment.signals, assessment.config
+        remembered = self._engine_advice[verdict.engine]
         try:
-            return advise(assessment.verdict, assessment.signals, assessment.config, self._known)
+            followed = remembered.observe(signals, self._process_started)
+            changes = advise(verdict, signals, config, self._known, followed)
+            return remembered.settle(at, verdict, signals, changes, (config, self._known))
         except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
             faults.append(error)
             return ()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import wraps
 from types import MappingProxyType
 from typing import Final
 
+from kvwatch.advice.followed import Followed
 from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.levers import memory, scale, slots
 from kvwatch.config.policy import KnownConfig
@@ -31,6 +33,7 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
         Cause.IDLE: (),
         Cause.KV_HIGH: (scale.more_room_soon,),
         Cause.PREEMPTING: (
+            scale.replicas_of_a_full_server,
             slots.fewer_sequences,
             memory.more_memory,
             memory.eight_bit_kv,
@@ -41,6 +44,7 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
             memory.shared_beginnings,
         ),
         Cause.ADMISSION: (
+            scale.replicas_of_a_full_server,
             memory.more_memory,
             memory.eight_bit_kv,
             memory.prefix_caching,
@@ -50,6 +54,7 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
             memory.shared_beginnings,
         ),
         Cause.SEQUENCE_SLOTS: (
+            scale.replicas_of_a_full_server,
             slots.more_sequences,
             scale.replicas_for_kv,
             _if_cache_is_next(memory.more_memory),
@@ -71,22 +76,27 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
 """Causes of which kvwatch can see the numbers, and their levers, best first."""
 
 
-def advise(verdict: Verdict, signals: Signals | None, config: EngineConfig, known: KnownConfig) -> tuple[Change, ...]:
+def advise(
+    verdict: Verdict, signals: Signals | None, config: EngineConfig, known: KnownConfig, followed: Followed | None = None
+) -> tuple[Change, ...]:
     """What to change, best first; one change at a time, then measure again.
 
     Empty where nothing holds the engine back, where waiting is all there is to do, or where no number is there to reason
     from (*signals* is ``None``). Each lever appears once. ``proposed`` is ``None`` where the evidence for a number is missing: then
-    ``reason`` says what to look up.
+    ``reason`` says what to look up. Where earlier advice was *followed*, the first change begins with what came of it.
     """
     if verdict.state is State.UNKNOWN:
         change = scale.let_kvwatch_see(verdict.cause)
         return () if change is None else (change,)
     if signals is None:
         return ()
-    inputs = AdviceInputs(verdict, signals, config, known)
+    inputs = AdviceInputs(verdict, signals, config, known, followed)
     changes: dict[str, Change] = {}
     for lever in LEVERS[verdict.cause]:
         change = lever(inputs)
         if change is not None:
             changes.setdefault(change.lever, change)
-    return tuple(changes.values())
+    first, *others = changes.values() or (None,)
+    if first is None:
+        return ()
+    return (first if followed is None else replace(first, reason=f"{followed}; {first.reason}"), *others)

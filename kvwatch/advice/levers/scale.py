@@ -35,6 +35,27 @@ def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
     )
 
 
+def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
+    """The limit was lowered as advised and preemptions ended: what still waits needs another server."""
+    if inputs.followed is None or not inputs.is_full:
+        return None
+    ratio = inputs.wanted / inputs.followed.after
+    if ratio <= _FULL_DEMAND:
+        return None
+    backlog = ratio > _BACKLOG
+    wanted = (
+        f"{number(inputs.wanted)} sequences want to run and {inputs.followed.after} may: this server is full, nothing more to gain here"
+    )
+    return Change(
+        lever="replicas",
+        current="1",
+        proposed=None if backlog else str(math.ceil(ratio)),
+        reason=f"{wanted}; most of it a backlog: {_ARRIVALS}" if backlog else wanted,
+        effect="each replica brings its own pool; tensor parallelism brings more than its share, as the weights are split too",
+        caution="scale out on KV demand, not on GPU utilisation",
+    )
+
+
 def replicas_for_compute(inputs: AdviceInputs) -> Change | None:
     """The processor is the limit: only another one, or a faster one, does more."""
     found = inputs.signals.saturation

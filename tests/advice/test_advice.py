@@ -9,6 +9,7 @@ import pytest
 
 from kvwatch.advice import levers
 from kvwatch.advice.advise import LEVERS, advise
+from kvwatch.advice.followed import Followed
 from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.levers import memory, scale, slots
 from kvwatch.config.policy import KnownConfig
@@ -437,4 +438,10 @@ def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
 @pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=lambda f: f.__name__))
 def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
-    assert any(lever(AdviceInputs(verdict(cause), *situation)) is not None for cause in causes for situation in SITUATIONS)
+    after = (None, Followed(before=64, after=10, preempted_before=0.34, preempted_now=0.0))
+    assert any(
+        lever(AdviceInputs(verdict(cause), *situation, followed)) is not None
+        for cause in causes
+        for situation in SITUATIONS
+        for followed in after
+    )

@@ -1,0 +1,81 @@
+"""What is advised stays until other evidence has stood for a while: no change of mind between neighbours. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kvwatch.model import Change, Verdict
+
+HOLD_SECONDS: Final = 120.0
+"""How long the evidence must ask for another number, or for another lever to come first: the slow window, over which sizes are means."""
+BAND: Final = 0.25
+"""Share by which a new number must differ from the one that was said: means over tens of requests of varied length differ by less."""
+_LEAST: Final = 2
+"""And by at least so many: from a few, one more or fewer is no other advice."""
+
+
+@dataclass(slots=True)
+class _Said:
+    change: Change
+    at: float
+    """When the lever was advised last."""
+    differs_since: float | None = None
+
+
+class SteadyAdvice:
+    """What was advised of one engine: its numbers by lever, and what came first."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, _Said] = {}
+        self._given: object = None
+        self._first: Change | None = None
+        self._about: object = None
+        self._other_since: float | None = None
+
+    def settle(self, at: float, verdict: Verdict, changes: tuple[Change, ...], given: object) -> tuple[Change, ...]:
+        """The advice to give at *at* (seconds), where the evidence of this moment alone says *changes*.
+
+        Another *given* (the configuration, and whether advice was followed) forgets everything said before.
+        """
+        if given != self._given:
+            self._said.clear()
+            self._first, self._given = None, given
+        steady = tuple(self._number(at, change) for change in changes)
+        return self._in_order(at, (verdict.state, verdict.cause), steady)
+
+    def _number(self, at: float, change: Change) -> Change:
+        """*change* with the number that was said, unless another one has been asked for long enough."""
+        said = self._said.get(change.lever)
+        if said is None or at - said.at > HOLD_SECONDS or _count(said.change) is None:
+            self._said[change.lever] = _Said(change, at)
+            return change
+        said.at = at
+        if not _differ(_count(said.change), _count(change)):
+            said.differs_since = None
+        elif said.differs_since is None:
+            said.differs_since = at
+        elif at - said.differs_since >= HOLD_SECONDS:
+            self._said[change.lever] = _Said(change, at)
+        return self._said[change.lever].change
+
+    def _in_order(self, at: float, about: object, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """What came first still does, unless the verdict is about something else or another lever has come first for long enough."""
+        first = changes[0] if changes else None
+        same = self._first is None or (first is not None and first.lever == self._first.lever)
+        self._other_since = None if same else at if self._other_since is None else self._other_since
+        if same or about != self._about or self._other_since is None or at - self._other_since >= HOLD_SECONDS:
+            self._first, self._about, self._other_since = first, about, None
+            return changes
+        kept = next((change for change in changes if self._first is not None and change.lever == self._first.lever), self._first)
+        return () if kept is None else (kept, *(change for change in changes if change.lever != kept.lever))
+
+
+def _count(change: Change) -> int | None:
+    return int(change.proposed) if change.proposed is not None and change.proposed.isdecimal() else None
+
+
+def _differ(one: int | None, other: int | None) -> bool:
+    if one is None or other is None:
+        return one is not other
+    return abs(one - other) >= max(_LEAST, BAND * one)
