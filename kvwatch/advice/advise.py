@@ -27,32 +27,22 @@ def _if_cache_is_next(lever: Lever) -> Lever:
     return limited
 
 
+_ROOM_IN_THE_CACHE: Final[tuple[Lever, ...]] = (
+    memory.more_memory,
+    memory.eight_bit_kv,
+    memory.prefix_caching,
+    scale.replicas_for_kv,
+    memory.smaller_weights,
+    memory.shorter_limit,
+    memory.shared_beginnings,
+)
 LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
     {
         Cause.OK: (),
         Cause.IDLE: (),
         Cause.KV_HIGH: (scale.more_room_soon,),
-        Cause.PREEMPTING: (
-            scale.replicas_of_a_full_server,
-            slots.fewer_sequences,
-            memory.more_memory,
-            memory.eight_bit_kv,
-            memory.prefix_caching,
-            scale.replicas_for_kv,
-            memory.smaller_weights,
-            memory.shorter_limit,
-            memory.shared_beginnings,
-        ),
-        Cause.ADMISSION: (
-            scale.replicas_of_a_full_server,
-            memory.more_memory,
-            memory.eight_bit_kv,
-            memory.prefix_caching,
-            scale.replicas_for_kv,
-            memory.smaller_weights,
-            memory.shorter_limit,
-            memory.shared_beginnings,
-        ),
+        Cause.PREEMPTING: (scale.replicas_of_a_full_server, slots.fewer_sequences, *_ROOM_IN_THE_CACHE),
+        Cause.ADMISSION: (scale.replicas_of_a_full_server, *_ROOM_IN_THE_CACHE),
         Cause.SEQUENCE_SLOTS: (
             scale.replicas_of_a_full_server,
             slots.more_sequences,
