@@ -28,9 +28,10 @@ lint: $(DEV) ## Style, types, architecture
 bench: $(DEV) tools ## Timings against a peer in the same run; the results stand in the README
 	$(BIN)/python -m pytest tests/bench --benchmarks -s
 
-tools: ## What the tests ask of others: Prometheus, Alertmanager, models of custom resources, axe-core; into .cache
+tools: ## What the tests ask of others: Prometheus, Alertmanager, models of custom resources, Helm, axe-core; into .cache
 	-sh tests/tools/fetch.sh
 	-PYTHON=$(PYTHON) sh tests/tools/fetch_crd_models.sh
+	-PYTHON=$(PYTHON) sh tests/tools/fetch_helm.sh
 	-sh tests/tools/fetch_axe.sh
 
 generated: $(READY) ## The rule file, its wrapping for the Prometheus operator, the Grafana dashboards

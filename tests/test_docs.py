@@ -18,7 +18,12 @@ from kvwatch.model import CAUSES, Cause, State
 @pytest.fixture(scope="module")
 def docs(repository):
     """Every page for people, by its path in the repository."""
-    pages = [*repository.glob("*.md"), *(repository / "docs").glob("*.md"), repository / "rules" / "RUNBOOK.md"]
+    pages = [
+        *repository.glob("*.md"),
+        *(repository / "docs").glob("*.md"),
+        *(repository / "deploy").rglob("*.md"),
+        repository / "rules" / "RUNBOOK.md",
+    ]
     return {path.relative_to(repository).as_posix(): path.read_text("utf-8") for path in pages}
 
 

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from cloudcoil.models.keda.v1alpha1 import ScaledObject
-from cloudcoil.models.prometheus_operator.v1 import PodMonitor, PrometheusRule
+from cloudcoil.models.prometheus_operator.v1 import PodMonitor, PrometheusRule, ServiceMonitor
 
-MODELS = {model.__name__: model for model in (ScaledObject, PodMonitor, PrometheusRule)}
+MODELS = {model.__name__: model for model in (ScaledObject, PodMonitor, PrometheusRule, ServiceMonitor)}
 
 
 def lost(given: Any, kept: Any, path: str) -> list[str]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
+from kvwatch.config.values import parse_shard
+
 Manifest = dict[str, Any]
 
 KUBERNETES_VERSIONS = ("1.29", "1.33", "1.37")
-FOLDERS = ("standalone", "autoscaling/hpa", "example")  # the example holds monitoring and autoscaling/keda
+FOLDERS = ("standalone", "sharded", "autoscaling/hpa", "example")  # the example holds monitoring and autoscaling/keda
 CUSTOM = {"ScaledObject", "PodMonitor", "PrometheusRule"}
 
 
@@ -51,34 +48,17 @@ def test_the_validator_sees_a_field_that_is_none(render, repository):
         kubernetes_validate.validate(deployment, KUBERNETES_VERSIONS[0], strict=True)
 
 
-def faults_of(custom: list[Manifest], repository: Path) -> str:
-    """What `crd_shapes.py` prints."""
-    models = repository / ".cache" / "tools" / "crd-models"
-    if not models.is_dir():
-        reason = "no models of custom resources in .cache/tools: tests/tools/fetch_crd_models.sh puts them there"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    script = Path(__file__).with_name("crd_shapes.py")
-    environment = {**os.environ, "PYTHONPATH": str(models)}
-    result = subprocess.run(
-        [sys.executable, script], input=json.dumps(custom), env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.stderr == ""
-    return result.stdout
-
-
-def test_the_operators_take_every_custom_resource(render, repository):
+def test_the_operators_take_every_custom_resource(render, repository, faults_of):
     rendered = [manifest for folder in FOLDERS for manifest in render(repository / "deploy" / "kubernetes" / folder)]
     custom = [manifest for manifest in rendered if manifest["kind"] in CUSTOM]
     assert {manifest["kind"] for manifest in custom} == CUSTOM
-    assert faults_of(custom, repository) == ""
+    assert faults_of(custom) == ""
 
 
-def test_the_shape_check_sees_what_a_custom_resource_does_not_have(repository):
+def test_the_shape_check_sees_what_a_custom_resource_does_not_have(faults_of):
     spec = {"selector": {}, "podMetricsEndpoints": [{"port": "kvwatch", "intervall": "15s"}]}
     monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor", "metadata": {"name": "kvwatch"}, "spec": spec}
-    assert faults_of([monitor], repository) == "PodMonitor.spec.podMetricsEndpoints[0].intervall is no field of it\n"
+    assert faults_of([monitor]) == "PodMonitor.spec.podMetricsEndpoints[0].intervall is no field of it\n"
 
 
 def by_kind(manifests: list[Manifest], kind: str, name: str) -> Manifest:
@@ -140,3 +120,20 @@ def test_no_service_shadows_a_variable_of_vllm_or_kvwatch_where_service_links_ar
     """A Service named vllm becomes VLLM_PORT=tcp://… in every pod of its namespace."""
     names = {one["metadata"]["name"] for one in render(repository / "deploy/kubernetes/example") if one["kind"] == "Service"}
     assert names == {"chat"}
+
+
+def test_the_shards_differ_from_the_standalone_kvwatch_in_being_several_and_knowing_which(render, repository):
+    alone, several = (render(repository / "deploy/kubernetes" / folder) for folder in ("standalone", "sharded"))
+    pod = by_kind(alone, "Deployment", "kvwatch")["spec"]["template"]
+    stateful = by_kind(several, "StatefulSet", "kvwatch")["spec"]
+    environment = {entry["name"]: entry for entry in stateful["template"]["spec"]["containers"][0].pop("env")}
+    assert stateful["template"] == pod
+    assert stateful["serviceName"] == by_kind(several, "Service", "kvwatch-shards")["metadata"]["name"]
+    assert environment["POD_INDEX"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
+    assert parse_shard(environment["KVWATCH_SHARD"]["value"].replace("$(POD_INDEX)", "2")) == (2, stateful["replicas"])
+    budget = by_kind(several, "PodDisruptionBudget", "kvwatch")["spec"]
+    assert budget["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert {manifest["kind"] for manifest in several} == {manifest["kind"] for manifest in alone} - {"Deployment"} | {
+        "StatefulSet",
+        "PodDisruptionBudget",
+    }
