@@ -208,6 +208,69 @@ def test_a_router_is_refused_by_name_and_not_judged_as_an_engine(page):
     assert refused.value.reason is FailureReason.NO_VLLM_METRICS
 
 
+HISTOGRAM = """# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{le="+Inf",model_name="m"} 0.0
+vllm:time_to_first_token_seconds_sum{model_name="m"} 0.0
+vllm:time_to_first_token_seconds_count{model_name="m"} 0.0
+"""
+FINISHED = 'vllm:request_success_total{finished_reason="stop",model_name="m"} 150.0\n'
+PROCESS = 'process_start_time_seconds 1.7e9\npython_info{version="3.12"} 1.0\nhttp_requests_total{handler="/metrics"} 3.0\n'
+VLLM_WITHOUT_ENGINE = "vLLM's families are there"
+
+
+@pytest.mark.parametrize(
+    ("page", "reason", "says"),
+    [
+        pytest.param(FINISHED + HISTOGRAM, "no_vllm_metrics", VLLM_WITHOUT_ENGINE, id="finished-requests-only"),
+        pytest.param(HISTOGRAM, "no_vllm_metrics", VLLM_WITHOUT_ENGINE, id="empty-histograms"),
+        pytest.param(PROCESS + FINISHED, "no_vllm_metrics", VLLM_WITHOUT_ENGINE, id="front-end-beside-its-process"),
+        pytest.param(
+            FINISHED + "dynamo_component_uptime_seconds 5\n",
+            "no_vllm_metrics",
+            VLLM_WITHOUT_ENGINE,
+            id="front-end-of-a-distributed-runtime",
+        ),
+        pytest.param(
+            'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n',
+            "no_vllm_metrics",
+            VLLM_WITHOUT_ENGINE,
+            id="configuration-only",
+        ),
+        pytest.param(
+            'vllm:lora_requests_info{max_lora="4"} 1.0\nvllm:a_family_of_next_year 1.0\n',
+            "no_vllm_metrics",
+            VLLM_WITHOUT_ENGINE,
+            id="families-kvwatch-does-not-read",
+        ),
+        pytest.param(
+            'ray_vllm_request_success_total{model_name="m"} 1.0\n', "no_vllm_metrics", VLLM_WITHOUT_ENGINE, id="ray-without-an-engine"
+        ),
+        pytest.param(
+            "# TYPE vllm:num_requests_running gauge\n" + FINISHED, "no_vllm_metrics", "declared, but no engine", id="no-engine-reported-yet"
+        ),
+        pytest.param(
+            'inference_pool_average_kv_cache_utilization{name="p"} 0.4\n', "no_vllm_metrics", "llm-d's endpoint picker", id="llm-d-picker"
+        ),
+        pytest.param("llm_d_inference_scheduler_pd_decision_total 4\n", "no_vllm_metrics", "metrics of llm-d", id="llm-d-scheduler"),
+        pytest.param("vllm_router_requests_total 4\n", "no_vllm_metrics", "vLLM's router", id="router-of-its-own-names"),
+        pytest.param("ray_node_cpu_utilization 4\n", "no_vllm_metrics", "metrics of Ray", id="ray-node-without-vllm"),
+        pytest.param("sglang:num_running_reqs 4\n", "no_vllm_metrics", "metrics of SGLang", id="another-engine"),
+        pytest.param("node_load1 0.5\n", "no_vllm_metrics", "metrics of node_exporter", id="another-exporter"),
+        pytest.param("a 1\nb 1\nc 1\nd 1\n", "no_vllm_metrics", "no family of vLLM among 4: a, b, c, …", id="unknown-exporter"),
+        pytest.param("process_cpu_seconds_total 1\n", "no_vllm_metrics", "among 1: process_cpu_seconds_total", id="process-only"),
+        pytest.param("vllm_omni:num_requests_running 1\n", "no_vllm_metrics", "no family of vLLM among 1", id="another-product"),
+        pytest.param(PROCESS, "stats_disabled", "--disable-log-stats", id="statistics-off"),
+        pytest.param("", "empty", "the body is empty", id="empty-page"),
+        pytest.param("<html><body>Sign in</body></html>\n", "not_metrics", "HTML or XML", id="login-page"),
+    ],
+)
+def test_a_page_without_an_engine_is_called_what_it_is(page, reason, says):
+    with pytest.raises(ScrapeError) as refused:
+        parse_scrape(page.encode(), 1.0)
+    assert refused.value.reason == reason
+    assert says in refused.value.detail
+
+
 def test_an_engine_that_a_scraper_labelled_with_its_server_is_one():
     page = 'vllm:num_requests_running{model_name="demo-8b",server="a"} 3.0\n'
     assert [one.running for one in parse_scrape(page.encode(), 1.0).snapshots] == [3.0]
