@@ -74,3 +74,19 @@ def test_the_glossary_is_short(docs):
     """A newcomer learns at most twenty words."""
     words = re.findall(r"^\| ([^|]+) \|", docs["docs/design.md"].split("## Words")[1].split("\n## ")[0], re.MULTILINE)[2:]
     assert 10 <= len(words) <= 20
+
+
+def test_the_fleet_page_lists_every_recorded_series(docs, repository):
+    groups = yaml.safe_load((repository / "rules" / "kvwatch.rules.yaml").read_text())["groups"]
+    recorded = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+    table = docs["docs/fleet.md"].split("## Recorded series")[1].split("```")[0]
+    assert set(re.findall(r"`(\w+:\w+:\w+)`", table)) == recorded
+
+
+def test_the_fleet_page_adds_up(docs):
+    page = docs["docs/fleet.md"]
+    engine, target, own = (int(found) for found in re.findall(r"^\| of .+ \| (\d+)[:| ]", page, re.MULTILINE))
+    for line in re.findall(r"\| (\d+): (.+) \|$", page, re.MULTILINE):
+        assert int(line[0]) == sum(int(part) for part in re.findall(r" (\d+)", line[1]))
+    assert f"300 × ({engine} + {target}) + {own} = **{300 * (engine + target) + own:,} series**".replace(",", " ") in page
+    assert f"300 × ({engine} + {target} + {own}) = {300 * (engine + target + own):,}.".replace(",", " ") in page
