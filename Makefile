@@ -23,6 +23,7 @@ lint: $(DEV) ## Style, types, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 bench: $(DEV) tools ## Timings against a peer in the same run; the results stand in the README

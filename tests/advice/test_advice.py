@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 
@@ -435,7 +436,7 @@ def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
     assert set(re.findall(r"`(--[a-z-]+)`", text)) == {lever for lever in said if lever.startswith("--")}
 
 
-@pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=lambda f: f.__name__))
+@pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=attrgetter("__name__")))
 def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
     after = (None, Followed(before=64, after=10, preempted_before=0.34, preempted_now=0.0))

@@ -112,6 +112,7 @@ def advised_slots(storm, blocks, slots):
     verdict = Verdict(EngineId("demo-8b", "0"), State.KV_BOUND, Cause.PREEMPTING, (), 0.0)
     first = advise(verdict, seen, EngineConfig(block_size=BLOCK), KnownConfig(max_num_seqs=slots))[0]
     assert first.lever == "--max-num-seqs"
+    assert first.proposed is not None
     return int(first.proposed)
 
 

@@ -82,7 +82,7 @@ def answers(trouble: Trouble, interval: float, phase: float, lost: float, seed: 
         elif now.failure is not None:
             yield ScrapeFailure(at, now.failure, "as the trouble has it")
         else:
-            yield _scrape(at, now, lambda rate, well=well, during=during: getattr(WELL, rate) * well + getattr(trouble, rate) * during)
+            yield _scrape(at, now, lambda rate, well=well, during=during: getattr(WELL, rate) * well + getattr(trouble, rate) * during)  # type: ignore[misc]
 
 
 def _scrape(at: float, now: Trouble, total: Callable[[str], float]) -> Scrape:
@@ -169,11 +169,11 @@ def all_cells() -> dict[tuple[str, str], list[Cell]]:
 
 def stated() -> dict[tuple[str, str], list[Cell]]:
     """Every cell as the page has it."""
-    cells = {}
+    cells: dict[tuple[str, str], list[Cell]] = {}
     for line in DOCS.read_text().splitlines():
         parts: list[Any] = [part.strip() for part in line.strip("|").split("|")]
         if len(parts) == 2 + len(INTERVALS) * len(LOSSES) and parts[0].strip("`") in DEFINITIONS:
-            cells[parts[0].strip("`"), parts[1]] = [tuple(map(int, part.split(" / "))) for part in parts[2:]]
+            cells[parts[0].strip("`"), parts[1]] = [(int(start), int(end)) for start, end in (part.split(" / ") for part in parts[2:])]
     return cells
 
 

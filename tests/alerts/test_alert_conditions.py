@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def verdict(cause: Cause, *evidence: str) -> Verdict:
     return Verdict(engine=ENGINE, state=STATE_OF[cause], cause=cause, evidence=evidence, since=0.0)
 
 
-def signals(*, slow: float | None = 0.0, fast: float | None = 0.0, preemptions: float | None = 0.0, **others: object) -> Signals:
+def signals(*, slow: float | None = 0.0, fast: float | None = 0.0, preemptions: float | None = 0.0, **others: Any) -> Signals:
     base = Signals(
         at=0.0,
         recent=Window(seconds=15.0, samples=4),
@@ -51,7 +52,7 @@ def names(alerts: tuple[Alert, ...]) -> set[str]:
     return {alert.name for alert in alerts}
 
 
-def held(alerts: EngineAlerts, seconds: float, *said: object) -> tuple[Alert, ...]:
+def held(alerts: EngineAlerts, seconds: float, *said: Any) -> tuple[Alert, ...]:
     """What fires after the same was said every 5 s for so long."""
     for at in range(0, int(seconds), 5):
         alerts.update(float(at), *said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ BAD, GOOD = EngineId("demo-8b", "0"), EngineId("demo-8b", "1")
 
 def storming(at: float, engine: EngineId) -> Snapshot:
     """A preemption and a finished request a second, with a queue and a full cache."""
-    count = {"preemptions": at, "finished": at, "generation_tokens": 50 * at, "prompt_tokens": 50 * at, "steps": 10 * at}
+    count: dict[str, Any] = {"preemptions": at, "finished": at, "generation_tokens": 50 * at, "prompt_tokens": 50 * at, "steps": 10 * at}
     return Snapshot(engine, at, running=9.0, waiting=20.0, kv_usage=0.99, **count)
 
 
@@ -28,7 +29,7 @@ def storm(judge: Judge) -> Iterator[Judgement]:
 
 
 def test_advice_that_raises_is_no_advice_and_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(verdict: Verdict, *rest: object) -> tuple[Change, ...]:
+    def breaks(verdict: Verdict, *rest: Any) -> tuple[Change, ...]:
         if verdict.engine == BAD and verdict.state is not State.UNKNOWN:
             raise ZeroDivisionError("an error of ours")
         return advise(verdict, *rest)

@@ -6,7 +6,7 @@ import json
 import random
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from playing import decimated
@@ -63,7 +63,7 @@ def pages(name: str, engine: str, lost: float, seed: int) -> Firing:
     return firing if since is None else [*firing, (since, polled(name)[-1].at - start)]
 
 
-def incidents(spans: list[dict[str, object]]) -> Firing:
+def incidents(spans: list[dict[str, Any]]) -> Firing:
     """Storms that follow one another within the time evidence stands are one incident."""
     merged: Firing = []
     for span in sorted((s for s in spans if s.get("storm")), key=lambda s: s["from"]):

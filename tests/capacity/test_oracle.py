@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -60,6 +61,7 @@ def test_a_real_servers_tokens_follow_from_its_config_and_memory(case):
     cache = kv_cache(model, server_of(case, model, device="cpu", latent_block=16))
     blocks = flag(case["flags"], "--num-gpu-blocks-override", default=cache.blocks(case["kv_cache_memory_bytes"]))
     assert cache.tokens(blocks, case["max_model_len"]) == case["tokens"]
+    assert blocks is not None
     assert cache.concurrency(blocks, case["max_model_len"]) == pytest.approx(case["concurrency"], abs=0.0051)
 
 
@@ -80,7 +82,7 @@ def test_a_config_beside_a_real_servers_log_finds_the_same_concurrency(case):
     log = read_startup_log(case["log"])
     serving = serving_of(case["config"], class_defaults(), Given(), log, None)
     cache = kv_cache(serving.model, serving.server)
-    blocks = serving.blocks or cache.blocks(serving.kv_memory)
+    blocks = serving.blocks or cache.blocks(cast("int", serving.kv_memory))
     assert cache.concurrency(blocks, case["max_model_len"]) == pytest.approx(case["concurrency"], rel=0.01)
 
 

@@ -32,7 +32,7 @@ class Chaos:
         self.engines = [EngineId("demo-8b", str(rank)) for rank in range(self.chance.choice((1, 1, 2, 3)))]
         self.counts: dict[tuple[EngineId, str], float] = {}
         self.start = 1000.0
-        self.bounds = (0.1, 1.0)
+        self.bounds: tuple[float, ...] = (0.1, 1.0)
 
     def happens(self, probability: float) -> bool:
         return self.chance.random() < probability

@@ -56,7 +56,7 @@ def test_any_permitted_settings_and_any_numbers_give_a_verdict(policy, interval,
         at, start = at + pause * interval, start + moved
         totals = {name: min(MOST, totals[name] + (growth[name] or 0.0)) for name in COUNTS}
         counters = {name: None if growth[name] is None else totals[name] for name in COUNTS}
-        snapshot = Snapshot(ENGINE, at, config=EngineConfig(kv_cache_size_tokens=5120), **fields, **counters)
+        snapshot = Snapshot(ENGINE, at, config=EngineConfig(kv_cache_size_tokens=5120), **{**fields, **counters})
         found = (
             judge.failed(ScrapeFailure(at, FailureReason.TIMEOUT, "as told"))
             if lost

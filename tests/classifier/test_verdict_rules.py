@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import queue, signals, steady
@@ -26,7 +27,7 @@ from kvwatch.model import CAUSES, Cause, GaugeStats, Saturation, State
 from kvwatch.text import counted
 
 POLICY = Policy()
-POOL = {"capacity_tokens": 10_000, "next_prompt_tokens": 1_000.0}
+POOL: dict[str, Any] = {"capacity_tokens": 10_000, "next_prompt_tokens": 1_000.0}
 """A pool of 10 000 tokens and prompts of 1 000: the next one fits below 88.5 % (a blocked one is longer than the mean)."""
 
 
@@ -229,7 +230,7 @@ def test_step_budget(fields, expected):
 
 
 def test_short_prompts_fill_the_step_though_the_batch_hardly_varies():
-    batch = {"running_ceiling": 17.0, "at_ceiling_share": 0.2, "sequences_decoding": 16.0, "tokens_per_step": 500.0}
+    batch: dict[str, Any] = {"running_ceiling": 17.0, "at_ceiling_share": 0.2, "sequences_decoding": 16.0, "tokens_per_step": 500.0}
     found = signals(every=queue(130.0) | usage(0.08), prefill_token_share=0.97, **batch)
     assert find(found, POLICY).cause is Cause.STEP_BUDGET
 
@@ -293,7 +294,7 @@ def test_idle_goes_before_what_the_windows_remember():
 
 
 def test_where_requests_come_in_waves_the_sequences_per_step_tell_that_the_slots_are_taken():
-    batch = {"running_ceiling": 8.0, "at_ceiling_share": 0.2, "sequences_decoding": 7.9, "tokens_per_step": 20.0}
+    batch: dict[str, Any] = {"running_ceiling": 8.0, "at_ceiling_share": 0.2, "sequences_decoding": 7.9, "tokens_per_step": 20.0}
     waves = signals(every=queue(15.0) | usage(0.7), prefill_token_share=0.6, **batch)
     assert find(waves, POLICY).cause is Cause.SEQUENCE_SLOTS
 
@@ -389,7 +390,7 @@ def test_both_limits_at_once_are_said():
 
 def test_a_shared_prefix_is_needed_once():
     """8 300 prompt tokens of which 8 000 are cached; 32 sequences hold 78 % of 30 000 tokens."""
-    shared = {"next_prompt_tokens": 8300.0, "prefix_hit_ratio": 0.96, "output_tokens": 180.0, "sequence_share": 0.024}
+    shared: dict[str, Any] = {"next_prompt_tokens": 8300.0, "prefix_hit_ratio": 0.96, "output_tokens": 180.0, "sequence_share": 0.024}
     found = signals(every=queue(28.0) | usage(0.82), capacity_tokens=30_000, running_ceiling=32.0, at_ceiling_share=0.9, **shared)
     assert find(found, POLICY).cause is Cause.SEQUENCE_SLOTS
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from builders import snapshot, steady
 
 from kvwatch.classifier.windows import preemption_ratio, summarise
 from kvwatch.model import GaugeStats
+
+near: Any = pytest.approx
 
 
 @pytest.mark.parametrize(
@@ -33,7 +37,7 @@ def test_a_window_has_gauges_as_statistics_and_counters_as_increases():
         ]
     )
     assert found.running == GaugeStats(mean=3.0, low=2.0, peak=4.0, last=3.0)
-    assert found.kv_usage == GaugeStats(mean=pytest.approx(0.5), low=0.2, peak=0.9, last=0.4)
+    assert found.kv_usage == GaugeStats(mean=near(0.5), low=0.2, peak=0.9, last=0.4)
     assert (found.seconds, found.samples) == (10, 3)
     assert (found.preemptions, found.finished, found.generation_tokens) == (4.0, 6.0, 300.0)
     assert found.queued_share == pytest.approx(2 / 3)

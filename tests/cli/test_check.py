@@ -201,7 +201,7 @@ def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
 def test_the_scrapes_are_an_interval_apart(repository):
     server = Silence(AssertionError())
     body = Server(repository, "healthy_steady", 60).rows[0][1]["body"].encode()
-    server.fetch = lambda _url: body
+    server.fetch = lambda _url: body  # type: ignore[method-assign]
     told = []
     how = Watch(URL, server.fetch, server, server.wait, 2.0, 10.0)
     watch(how, Judge(Policy(), KnownConfig(), 2.0), KnownConfig(), lambda share, _said: told.append(share))
@@ -280,9 +280,10 @@ def test_a_terminal_reads_the_same_words(repository):
     server = Server(repository, "kv_storm", 70)
     judge = Judge(Policy(), KnownConfig(), 1.0)
     report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda _share, _said: None)
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    shown_in = io.StringIO()
+    console = Console(file=shown_in, width=80, force_terminal=True, color_system=None)
     console.print(render(report, 80))
-    shown = console.file.getvalue()
+    shown = shown_in.getvalue()
     assert shown.split() == render_plain(report).split()
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
 

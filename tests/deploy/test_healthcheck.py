@@ -19,7 +19,7 @@ class Health(http.server.BaseHTTPRequestHandler):
     """Answers /-/healthy with the server's status, anything else with 404."""
 
     def do_GET(self):
-        status = self.server.status if self.path == "/-/healthy" else 404
+        status = getattr(self.server, "status", 500) if self.path == "/-/healthy" else 404
         self.send_response(status)
         self.end_headers()
         self.wfile.write(b"kvwatch is Healthy.\n" if status == 200 else b"kvwatch is not healthy\n")
@@ -31,7 +31,7 @@ class Health(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def answering(status: int, context: ssl.SSLContext | None = None) -> Iterator[str]:
     with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
-        server.status = status
+        vars(server)["status"] = status
         if context is not None:
             server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

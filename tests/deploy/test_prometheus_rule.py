@@ -13,7 +13,7 @@ import yaml
 def script(repository):
     """`deploy/kubernetes/prometheus_rule.py`, which is no module of the package."""
     spec = importlib.util.spec_from_file_location("prometheus_rule", repository / "deploy/kubernetes/prometheus_rule.py")
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(module)
     return module
 

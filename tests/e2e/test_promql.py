@@ -118,7 +118,15 @@ def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
     with running([sys.executable, "-m", "kvwatch.simulator", f"--port={engine}", *SIMULATOR], simulator_log) as simulator:
         target = f"http://127.0.0.1:{engine}/metrics"
         until(lambda: answers(target), simulator, simulator_log)
-        command = [sys.executable, "-m", "kvwatch", "run", target, f"http://127.0.0.1:{nobody}/metrics", "--poll.interval=1s"]
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "kvwatch",
+            "run",
+            target,
+            f"http://127.0.0.1:{nobody}/metrics",
+            "--poll.interval=1s",
+        ]
         command += [f"--web.listen-address=127.0.0.1:{web}", f"--alertmanager.urls=http://127.0.0.1:{nobody}"]
         with running(command, kvwatch_log) as kvwatch:
             until(lambda: answers(f"http://127.0.0.1:{web}/-/ready"), kvwatch, kvwatch_log)

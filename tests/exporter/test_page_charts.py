@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvwatch.exporter.web.chart_history import SPAN_SECONDS, Point
@@ -8,6 +10,8 @@ from kvwatch.model import State
 from kvwatch.svg import nice_top
 
 NOW = 10_000.0
+near: Any = pytest.approx
+"""Stands in a value's place when whole segments are compared."""
 START = NOW - SPAN_SECONDS
 HALF_AN_HOUR = Timeline(NOW, SPAN_SECONDS)
 
@@ -75,15 +79,15 @@ def band(*states: tuple[float, State]) -> tuple[BandSegment, ...]:
 
 def test_equal_states_in_a_row_are_one_stretch():
     assert band((1770.0, State.HEALTHY), (1780.0, State.HEALTHY), (1790.0, State.KV_BOUND)) == (
-        BandSegment(State.HEALTHY, pytest.approx(354.0), pytest.approx(4.0)),
-        BandSegment(State.KV_BOUND, pytest.approx(358.0), pytest.approx(2.0)),
+        BandSegment(State.HEALTHY, near(354.0), near(4.0)),
+        BandSegment(State.KV_BOUND, near(358.0), near(2.0)),
     )
 
 
 def test_time_nobody_watched_is_left_out_of_the_band():
     assert band((0.0, State.HEALTHY), (900.0, State.HEALTHY)) == (
-        BandSegment(State.HEALTHY, pytest.approx(0.0), pytest.approx(1.0)),
-        BandSegment(State.HEALTHY, pytest.approx(180.0), pytest.approx(1.0)),
+        BandSegment(State.HEALTHY, near(0.0), near(1.0)),
+        BandSegment(State.HEALTHY, near(180.0), near(1.0)),
     )
 
 
@@ -100,11 +104,8 @@ def test_the_band_is_told_in_minutes():
 
 
 def point(at: float, **numbers: float | None) -> Point:
-    return Point(
-        **{"at": at, "state": State.HEALTHY, "kv_mean": 0.5, "kv_peak": 0.75, "running": 3.0, "waiting": 0.0}
-        | {"preemption_ratio": 0.0, "tokens_per_second": 401.5}
-        | numbers
-    )
+    usual: dict[str, Any] = {"at": at, "state": State.HEALTHY, "kv_mean": 0.5, "kv_peak": 0.75, "running": 3.0, "waiting": 0.0}
+    return Point(**(usual | {"preemption_ratio": 0.0, "tokens_per_second": 401.5} | numbers))
 
 
 def test_the_plots_carry_axis_values_latest_numbers_and_words():

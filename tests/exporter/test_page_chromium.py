@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from exporter_views import NOW, SIGNALS, STORMING, UNPOLLED, VIEW, StillClock, failed
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 from prometheus_client import CollectorRegistry
 
 from kvwatch.exporter.web.chart_history import ChartHistory
@@ -111,9 +111,14 @@ def visit(browser: Browser):
     def open_tab(url: str, size: tuple[int, int] = DESK, **context) -> Visit:
         contexts.append(browser.new_context(viewport={"width": size[0], "height": size[1]}, **context))
         tab = Visit(contexts[-1].new_page())
+
+        def dismissed(dialog: Dialog) -> None:
+            tab.said.append(dialog.message)
+            dialog.dismiss()
+
         tab.page.on("console", lambda message: tab.said.append(message.text))
         tab.page.on("pageerror", lambda error: tab.said.append(str(error)))
-        tab.page.on("dialog", lambda dialog: (tab.said.append(dialog.message), dialog.dismiss()))
+        tab.page.on("dialog", dismissed)
         tab.page.on("request", lambda request: tab.requested.append(request.url))
         tab.page.goto(url)
         return tab

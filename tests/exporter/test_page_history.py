@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from exporter_views import SIGNALS, STORMING, UNPOLLED, VIEW, failed
@@ -10,7 +11,7 @@ from exporter_views import SIGNALS, STORMING, UNPOLLED, VIEW, failed
 from kvwatch.exporter.web.chart_history import POINTS, SPAN_SECONDS, ChartHistory, Track
 from kvwatch.model import EngineId, GaugeStats, State
 
-ENGINE = STORMING.verdict.engine
+ENGINE = cast("EngineId", STORMING.verdict.engine)
 
 
 def usage(mean, peak):

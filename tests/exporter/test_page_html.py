@@ -285,8 +285,8 @@ def test_the_page_is_rendered_in_time(targets, milliseconds):
 def broken(number: int) -> TargetView:
     """An engine of which nobody foresaw how it breaks the drawing: its state is no state."""
     view = engine(number)
-    verdict = replace(view.assessments[0].verdict, evidence=(object(),))
-    return replace(view, assessments=(replace(view.assessments[0], verdict=verdict, advice=(object(),), signals=object()),))
+    verdict = replace(view.assessments[0].verdict, evidence=(object(),))  # type: ignore[arg-type]
+    return replace(view, assessments=(replace(view.assessments[0], verdict=verdict, advice=(object(),), signals=object()),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("others", [0, 1, DETAILED_UP_TO + 5])

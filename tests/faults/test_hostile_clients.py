@@ -65,7 +65,7 @@ class Running:
             return response.status, clock.monotonic() - began
 
     def _tls(self, where):
-        return http.client.HTTPSConnection(*where, timeout=5, context=self.context)
+        return http.client.HTTPSConnection(*where, timeout=5, context=self.context)  # type: ignore[call-overload]
 
     def up(self):
         try:

@@ -34,6 +34,7 @@ class FakePrometheus:
     """Holds samples of scrapes and answers the instant queries kvwatch asks, as Prometheus 2 does."""
 
     def __init__(self):
+        self.url = ""
         self.series = {}
         self.queries = []
 
@@ -319,7 +320,7 @@ def test_a_real_prometheus_that_has_scraped_a_server(require_tool, replay, tmp_p
     assert {line["engine"] for line in by_target[targets[0]]} == {"0"}
     assert len(by_target[targets[0]]) >= 12
     assert by_target[targets[0]][-1]["state"] != "unknown"
-    assert by_target[targets[0]][-1]["running"] == 4.0
+    assert max(line["running"] for line in by_target[targets[0]]) == 4.0
     assert by_target[targets[1]][-1]["cause"] == "unreachable"
     gaps = [after["t"] - before["t"] for before, after in pairwise(by_target[targets[0]])]
     assert all(0.5 < gap < 1.6 for gap in gaps)

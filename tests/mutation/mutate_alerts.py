@@ -83,7 +83,7 @@ def _changes(node: ast.AST) -> Iterator[Change]:  # noqa: C901 - one case for ea
                 if isinstance(statement, ast.Assign | ast.AugAssign) or (
                     isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
                 ):
-                    yield lambda n, at=index: n.body.__setitem__(at, ast.Pass())
+                    yield lambda n, at=index: n.body.__setitem__(at, ast.Pass())  # type: ignore[misc]
 
 
 def _replace_not(node: ast.UnaryOp) -> None:

@@ -242,18 +242,20 @@ def test_text_is_plain_when_piped_and_names_every_column(config):
 
 def test_a_terminal_of_80_columns_holds_the_table():
     plan = build_plan(Serving(read_model(LLAMA2_7B), 4096, gpu_memory=24 * GIB, weights=14 * GIB), source="plan", typical_tokens=1200)
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    shown_in = io.StringIO()
+    console = Console(file=shown_in, width=80, force_terminal=True, color_system=None)
     console.print(render(plan))
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    lines = [line.rstrip() for line in shown_in.getvalue().splitlines()]
     assert any("KV per token" in line and line.count("KiB") == len(plan.options) for line in lines)
     assert not any("…" in line for line in lines)
 
 
 def test_both_forms_of_text_say_the_same_numbers():
     plan = build_plan(Pool(5120, 4096, "auto"), source="plan", typical_tokens=501)
-    console = Console(file=io.StringIO(), width=120, color_system=None)
+    shown_in = io.StringIO()
+    console = Console(file=shown_in, width=120, color_system=None)
     console.print(render(plan))
-    assert console.file.getvalue().split() == render_plain(plan).split()
+    assert shown_in.getvalue().split() == render_plain(plan).split()
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_what_comes_back_at_every_scrape_stays_remembered(monkeypatch):
     for scrape in range(50):  # beside it, something new each time
         parse_scrape(page(5) + page(10, model=f"new {scrape}"), float(scrape), memory=memory)
     read = []
-    parse = label_memory.parse_labels
+    parse = vars(label_memory)["parse_labels"]
     monkeypatch.setattr(label_memory, "parse_labels", lambda text: read.append(text) or parse(text))
     parse_scrape(page(5), 50.0, memory=memory)
     assert read == []

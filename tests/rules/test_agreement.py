@@ -100,6 +100,7 @@ def own(case: Case) -> tuple[frozenset[Key], ...]:
     target = TargetAlerts(SCRAPE)
     found = []
     for view in scrapes(case):
+        assert view.at is not None
         fires = {key(alert.name, None) for alert in target.update(view.at, view.failure)}
         for assessment in view.assessments:
             verdict = assessment.verdict
@@ -113,6 +114,7 @@ def series_of(views: tuple[TargetView, ...]) -> list[dict[str, str]]:
     """The exposition at each scrape as promtool's input series; a sample that is gone is a stale one."""
     values: dict[str, list[str]] = {}
     for number, view in enumerate(views):
+        assert view.at is not None
         for family, labels, value in samples_of(view, view.at):
             name = family.name + ("_total" if family.kind == "counter" else "")
             pairs = ", ".join(f"{label}={json.dumps(text)}" for label, text in sorted(labels.items()))

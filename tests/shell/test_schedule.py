@@ -58,7 +58,7 @@ def test_first_runs_are_spread_over_the_interval(overruns):
         def monotonic(self):
             return 100.0
 
-    schedule = Schedule(Still(), overruns.append)
+    schedule = Schedule(Still(), overruns.append)  # type: ignore[arg-type]
     for number in range(5):
         schedule.every(10.0, f"job {number}", lambda: None)
     waits = [event.time - 100.0 for event in schedule._timetable.queue]

@@ -192,7 +192,7 @@ def test_every_told_cause_belongs_to_its_state(watched, events):
         watched.tick(answer)
     for event in events:
         if event["event"] == "engine.state_changed":
-            assert Cause(event["cause"]) in CAUSES[State(event["state"])]
+            assert event["cause"] in CAUSES[State(event["state"])]
 
 
 def test_an_engine_that_vanishes_is_stale_and_comes_back(watched, events):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from kvwatch.simulator.__main__ import add_server_flags, server_config
 from kvwatch.simulator.config import CPU_25M
@@ -138,7 +139,7 @@ def average(values: list[Steady]) -> Steady:
 
 
 @cache
-def read_recording(path: Path) -> tuple[dict[str, object], list[tuple[float, str]]]:
+def read_recording(path: Path) -> tuple[dict[str, Any], list[tuple[float, str]]]:
     with lzma.open(path, "rt", encoding="utf-8") as file:
         header = json.loads(file.readline())
         entries = [json.loads(line) for line in file]
@@ -166,7 +167,7 @@ def arrival_rate(case: Case, directory: Path) -> float:
     return (arrived[-1] - arrived[0]) / (points[-1][0] - points[0][0])
 
 
-def phases(header: dict[str, object], case: Case, directory: Path) -> list[Phase]:
+def phases(header: dict[str, Any], case: Case, directory: Path) -> list[Phase]:
     """The recorded load; phases in which the recorded server was killed are without load here, as they are there."""
     played = [parse_phase(entry if "action" not in entry else {"s": entry["s"]}) for entry in header["load"]]
     compared = played[case.phase]
