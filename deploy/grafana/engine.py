@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import load
+import vllm
 from panels import (
     COUNT,
     RATIO,
     SECONDS,
-    TOKENS,
     TOKENS_PER_SECOND,
     Json,
     Panel,
@@ -23,7 +24,18 @@ from panels import (
     value_mappings,
     variable,
 )
-from vocabulary import KV_WATERMARK, STATE_MAPPINGS, STORM_RATIO, links, selector, state_number
+from vocabulary import (
+    SERIES,
+    STATE_MAPPINGS,
+    STORM_RATIO,
+    kvwatch_links,
+    links,
+    selector,
+    state_changes,
+    state_number,
+    to_kvwatch,
+    watch_variables,
+)
 
 UID: Final = "kvwatch-engine"
 TITLE: Final = "kvwatch / Engine"
@@ -37,23 +49,33 @@ _TARGET: Final = selector('target=~"$target"')
 
 def build() -> Json:
     """The dashboard."""
-    known = 'kvwatch_state{job=~"$job", instance=~"$instance"'
+    known = f"kvwatch_state{selector()}"
+    of_target, of_model = (f"kvwatch_state{selector(*_LABELS[:count])}" for count in (1, 2))
     variables = [
-        variable("job", "Job", "label_values(kvwatch_build_info, job)", every=True),
-        variable("instance", "kvwatch", 'label_values(kvwatch_build_info{job=~"$job"}, instance)', every=False),
-        variable("target", "Target", f"label_values({known}}}, target)", every=False),
-        variable("model_name", "Model", f'label_values({known}, target=~"$target"}}, model_name)', every=False),
-        variable("engine", "Engine", f'label_values({known}, target=~"$target", model_name=~"$model_name"}}, engine)', every=False),
+        *watch_variables(one=True),
+        variable("target", "Target", f"label_values({known}, target)", every=False),
+        variable("model_name", "Model", f"label_values({of_target}, model_name)", every=False),
+        variable("engine", "Engine", f"label_values({of_model}, engine)", every=False),
+        variable("vllm", "vLLM", f"label_values({vllm.PRESENT}, instance)", every=True),
     ]
     rows = [
         Row("Verdict", _verdict()),
         Row("The five lines: any one getting worse is a failure", _five_lines()),
-        Row("KV cache", _cache()),
-        Row("Queue and work", _work()),
+        Row("KV cache", load.cache(_ENGINE)),
+        Row("Queue and work", load.work(_ENGINE)),
         Row("Evidence", _evidence()),
+        Row("vLLM's own numbers, where Prometheus scrapes vLLM too", vllm.panels()),
     ]
     description = "One vLLM engine as kvwatch sees it: what holds it back, since when, and the numbers that decided."
-    return dashboard(UID, TITLE, description, rows=rows, variables=variables, links=links(_FLEET_UID, _FLEET_TITLE))
+    return dashboard(
+        UID,
+        TITLE,
+        description,
+        rows=rows,
+        variables=variables,
+        links=[*links(_FLEET_UID, _FLEET_TITLE), *kvwatch_links()],
+        annotations=[state_changes(*_LABELS)],
+    )
 
 
 def _verdict() -> list[Panel]:
@@ -143,75 +165,6 @@ def _five_lines() -> list[Panel]:
     ]
 
 
-def _cache() -> list[Panel]:
-    return [
-        timeseries(
-            "KV cache usage",
-            "Now, and the highest of the last 30 s. Usage swings in a storm because preemptions free blocks; the peak does not.",
-            [Query(f"kvwatch_kv_cache_usage_ratio{_ENGINE}", "now"), Query(f"kvwatch_kv_cache_usage_peak_ratio{_ENGINE}", "peak")],
-            RATIO,
-            width=8,
-            top=1,
-            limit=KV_WATERMARK,
-        ),
-        timeseries(
-            "KV tokens",
-            "The pool, what is free in it, and what a running sequence holds on average.",
-            [
-                Query(f"kvwatch_kv_capacity_tokens{_ENGINE}", "capacity"),
-                Query(f"kvwatch_kv_free_tokens{_ENGINE}", "free"),
-                Query(f"kvwatch_kv_tokens_per_sequence{_ENGINE}", "per sequence"),
-            ],
-            TOKENS,
-            width=8,
-        ),
-        timeseries(
-            "KV demand",
-            "(running + waiting) x tokens per sequence / pool. Above the line the requests there are do not fit.",
-            [Query(f"kvwatch_kv_demand_ratio{_ENGINE}", "demand")],
-            RATIO,
-            width=8,
-            limit=1,
-        ),
-        timeseries(
-            "Time until full",
-            "At the rate the cache fills now. No line while it does not fill.",
-            [Query(f"kvwatch_kv_seconds_to_full{_ENGINE}", "until full")],
-            SECONDS,
-        ),
-        timeseries(
-            "Preemptions",
-            "Preemptions in the slow (2 min) and the fast window (30 s). vLLM counts one when the victim next emits a token.",
-            [Query(f"kvwatch_preemptions{_ENGINE}", "{{window}}")],
-            COUNT,
-        ),
-    ]
-
-
-def _work() -> list[Panel]:
-    return [
-        timeseries(
-            "Requests",
-            "In the batch, in the queue, and how many of this size the cache can sustain.",
-            [
-                Query(f"kvwatch_requests_running{_ENGINE}", "running"),
-                Query(f"kvwatch_requests_waiting{_ENGINE}", "waiting"),
-                Query(f"kvwatch_sustainable_sequences{_ENGINE}", "sustainable"),
-            ],
-            COUNT,
-        ),
-        timeseries(
-            "Tokens",
-            "Prompt tokens read and tokens generated, per second.",
-            [
-                Query(f"kvwatch_prompt_tokens_per_second{_ENGINE}", "prompt"),
-                Query(f"kvwatch_generation_tokens_per_second{_ENGINE}", "generated"),
-            ],
-            TOKENS_PER_SECOND,
-        ),
-    ]
-
-
 def _evidence() -> list[Panel]:
     return [
         state_timeline(
@@ -220,7 +173,7 @@ def _evidence() -> list[Panel]:
             [Query(f"kvwatch_alert_active{_ENGINE}", "{{alert}} ({{severity}})")],
             mappings=value_mappings((0, "quiet", "green"), (1, "firing", "red")),
             width=12,
-        ),
+        ).linked(*to_kvwatch(SERIES, alert=True)),
         table(
             "Where the numbers come from",
             "The vLLM name that carried each signal: names change between vLLM versions.",

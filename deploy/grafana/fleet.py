@@ -5,8 +5,38 @@ from __future__ import annotations
 from typing import Final
 
 import engine
-from panels import COUNT, RATIO, TOKENS, Json, Panel, Query, Row, dashboard, stat, state_timeline, steps, table, timeseries, variable
-from vocabulary import BY_ENGINE, KV_WATERMARK, STATE_MAPPINGS, STORM_RATIO, links, selector, state_number
+from panels import (
+    COUNT,
+    RATIO,
+    TOKENS,
+    TOKENS_PER_SECOND,
+    Json,
+    Panel,
+    Query,
+    Row,
+    dashboard,
+    stat,
+    state_timeline,
+    steps,
+    table,
+    timeseries,
+    variable,
+)
+from vocabulary import (
+    BY_ENGINE,
+    KV_WATERMARK,
+    ROW,
+    SERIES,
+    STATE_MAPPINGS,
+    STORM_RATIO,
+    links,
+    selector,
+    state_changes,
+    state_number,
+    to_engine,
+    to_kvwatch,
+    watch_variables,
+)
 
 UID: Final = "kvwatch-fleet"
 TITLE: Final = "kvwatch / Fleet"
@@ -16,19 +46,20 @@ _SLOW: Final = selector(_MODEL, 'window="slow"')
 _BOUND_STATES: Final = selector(_MODEL, 'state=~"kv_bound|compute_bound"')
 _TROUBLE: Final = selector(_MODEL, 'cause!~"ok|idle|kv_high"')
 _CRITICAL: Final = selector('severity="critical"')
+_FROM_SERIES: Final = (to_engine(engine.UID, SERIES), *to_kvwatch(SERIES))
+_FROM_ROW: Final = (to_engine(engine.UID, ROW), *to_kvwatch(ROW))
 _ENGINE_NAME: Final = "{{target}} {{model_name}}/{{engine}} {{instance}}"
 
 
 def build() -> Json:
     """The dashboard."""
-    variables = [
-        variable("job", "Job", "label_values(kvwatch_build_info, job)", every=True),
-        variable("instance", "kvwatch", 'label_values(kvwatch_build_info{job=~"$job"}, instance)', every=True),
-        variable("model_name", "Model", 'label_values(kvwatch_state{job=~"$job", instance=~"$instance"}, model_name)', every=True),
-    ]
+    known = f"kvwatch_state{selector()}"
+    variables = [*watch_variables(one=False), variable("model_name", "Model", f"label_values({known}, model_name)", every=True)]
     rows = [Row("Now", _now()), Row("Who is bound, and why", _bound()), Row("Capacity", _capacity()), Row("The watch itself", _watch())]
     description = "Every vLLM engine that kvwatch watches: its state, what holds it back, and whether the fleet needs another replica."
-    return dashboard(UID, TITLE, description, rows=rows, variables=variables, links=links(engine.UID, engine.TITLE))
+    return dashboard(
+        UID, TITLE, description, rows=rows, variables=variables, links=links(engine.UID, engine.TITLE), annotations=[state_changes(_MODEL)]
+    )
 
 
 def _now() -> list[Panel]:
@@ -43,7 +74,7 @@ def _now() -> list[Panel]:
         ),
         stat(
             "Critical alerts",
-            "Alerts of severity critical that kvwatch itself sees firing. Each has a heading in the runbook.",
+            "Alerts of severity critical that kvwatch itself sees firing. Below they are listed.",
             Query(f"sum(kvwatch_alert_active{_CRITICAL})"),
             COUNT,
             thresholds=steps(("green", None), ("red", 1)),
@@ -82,7 +113,7 @@ def _bound() -> list[Panel]:
             "Green: nothing holds it back. Orange: the compute side or the scheduler. Red: the KV cache. Grey: kvwatch cannot say.",
             [Query(state_number(_MODEL), _ENGINE_NAME)],
             mappings=STATE_MAPPINGS,
-        ),
+        ).linked(*_FROM_SERIES),
         table(
             "Bound or unknown engines now",
             "The engines that are not healthy, with the cause and the numbers that go with it. The runbook has a heading per alert.",
@@ -95,7 +126,13 @@ def _bound() -> list[Panel]:
                 ("Sustainable sequences", column(f"kvwatch_sustainable_sequences{_FLEET}"), COUNT),
             ],
             hide=("job", "window"),
-        ),
+        ).linked(*_FROM_ROW),
+        table(
+            "Alerts firing now",
+            "What kvwatch itself sees firing. A link leads to the heading of the alert in the runbook.",
+            [("Firing", Query(f"kvwatch_alert_active{selector()} == 1"), COUNT)],
+            hide=("job", "Value"),
+        ).linked(to_engine(engine.UID, ROW), *to_kvwatch(ROW, alert=True)),
         timeseries(
             "Preemption ratio by engine",
             "Of the requests that left the running batch in the slow window (2 min), the share that was preempted. "
@@ -104,7 +141,7 @@ def _bound() -> list[Panel]:
             RATIO,
             top=1,
             limit=STORM_RATIO,
-        ),
+        ).linked(*_FROM_SERIES),
         timeseries(
             "Engine time by state",
             "Share of all engines' time spent in each state.",
@@ -123,7 +160,7 @@ def _bound() -> list[Panel]:
             "Requests in the queue of each engine.",
             [Query(f"kvwatch_requests_waiting{_FLEET}", _ENGINE_NAME)],
             COUNT,
-        ),
+        ).linked(*_FROM_SERIES),
         timeseries(
             "Peak KV usage by engine",
             "The highest KV cache usage of the last 30 s. The mean hides storms: every preemption frees blocks. The line is the watermark.",
@@ -131,7 +168,7 @@ def _bound() -> list[Panel]:
             RATIO,
             top=1,
             limit=KV_WATERMARK,
-        ),
+        ).linked(*_FROM_SERIES),
     ]
 
 
@@ -143,7 +180,7 @@ def _capacity() -> list[Panel]:
             [Query(f"kvwatch_kv_demand_ratio{_FLEET}", _ENGINE_NAME)],
             RATIO,
             limit=1,
-        ),
+        ).linked(*_FROM_SERIES),
         timeseries(
             "KV tokens by model",
             "The pools of all engines of a model, and what is free in them. Free space in one engine does not help another.",
@@ -153,7 +190,29 @@ def _capacity() -> list[Panel]:
             ],
             TOKENS,
         ),
+        timeseries(
+            "Imbalance",
+            "The demand of the fullest engine by the mean of all of them: 1 is even. Between the engines of a model the router is asked, "
+            "between the ranks of one server vLLM's own spreading is.",
+            [
+                Query(_uneven("model_name"), "engines of {{model_name}}"),
+                Query(_uneven("instance, target, model_name"), "ranks of {{target}}"),
+            ],
+            COUNT,
+            limit=2,
+        ),
+        timeseries(
+            "Tokens generated by model",
+            "By all engines of a model together, per second.",
+            [Query(f"sum by (model_name) (kvwatch_generation_tokens_per_second{_FLEET})", "{{model_name}}")],
+            TOKENS_PER_SECOND,
+        ),
     ]
+
+
+def _uneven(by: str) -> str:
+    demand = f"kvwatch_kv_demand_ratio{_FLEET}"
+    return f"max by ({by}) ({demand}) / (avg by ({by}) ({demand}) > 0)"
 
 
 def _watch() -> list[Panel]:

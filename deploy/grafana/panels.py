@@ -6,7 +6,7 @@ Every panel must have a title, a description, a unit and the ``${datasource}`` v
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 Json = dict[str, Any]
@@ -19,6 +19,8 @@ SECONDS: Final = "s"
 COUNT: Final = "short"
 TOKENS: Final = "suffix: tokens"
 TOKENS_PER_SECOND: Final = "suffix: tokens/s"
+PER_SECOND: Final = "reqps"
+BYTES_PER_SECOND: Final = "Bps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,10 @@ class Panel:
     options: Json = field(default_factory=dict)
     overrides: Sequence[Json] = ()
     transformations: Sequence[Json] = ()
+
+    def linked(self, *links: Json) -> Panel:
+        """The panel, with links from each of its values."""
+        return replace(self, defaults={**self.defaults, "links": list(links)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,16 @@ def variable(name: str, label: str, query: str, *, every: bool) -> Json:
     }  # fmt: skip
 
 
-def dashboard(uid: str, title: str, description: str, *, rows: Sequence[Row], variables: Sequence[Json], links: Sequence[Json]) -> Json:
+def dashboard(
+    uid: str,
+    title: str,
+    description: str,
+    *,
+    rows: Sequence[Row],
+    variables: Sequence[Json],
+    links: Sequence[Json],
+    annotations: Sequence[Json],
+) -> Json:
     """The whole dashboard, ready for file provisioning: stable uid, no id, not editable in place."""
     datasource = {
         "type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0, "refresh": 1, "regex": "",
@@ -178,7 +193,7 @@ def dashboard(uid: str, title: str, description: str, *, rows: Sequence[Row], va
     return {
         "uid": uid, "id": None, "title": title, "description": description, "tags": ["kvwatch", "vllm"], "editable": False,
         "graphTooltip": 1, "schemaVersion": 39, "version": 1, "refresh": "30s", "time": {"from": "now-1h", "to": "now"}, "timezone": "",
-        "fiscalYearStartMonth": 0, "liveNow": False, "style": "dark", "annotations": {"list": []},
+        "fiscalYearStartMonth": 0, "liveNow": False, "style": "dark", "annotations": {"list": list(annotations)},
         "links": list(links), "templating": {"list": [datasource, *variables]}, "panels": _laid_out(rows),
     }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from panels import Json, value_mappings
+from panels import DATASOURCE, Json, value_mappings, variable
 
 STATES: Final = (("healthy", 1, "green"), ("compute_bound", 2, "orange"), ("kv_bound", 3, "red"), ("unknown", 4, "#808080"))
 """State, the number a timeline draws for it, its colour."""
@@ -15,9 +15,29 @@ KV_WATERMARK: Final = 0.90
 BY_ENGINE: Final = "instance, target, model_name, engine"
 
 
+_WATCH: Final = ("job", "namespace", "pod", "instance")
+"""What tells one kvwatch from another. Where Prometheus adds no namespace and pod, their variables are "All", which is any or none."""
+
+
 def selector(*matchers: str) -> str:
-    """The label selector every query has (job and instance), and *matchers*."""
-    return "{" + ", ".join(['job=~"$job"', 'instance=~"$instance"', *matchers]) + "}"
+    """The label selector every query of kvwatch's series has, and *matchers*."""
+    return "{" + ", ".join([*(f'{label}=~"${label}"' for label in _WATCH), *matchers]) + "}"
+
+
+def of_vllm(*matchers: str) -> str:
+    """The label selector every query of vLLM's own series has: they carry the model, and an instance of their own."""
+    return "{" + ", ".join(['model_name=~"$model_name"', 'engine=~"$engine"', 'instance=~"$vllm"', *matchers]) + "}"
+
+
+def watch_variables(*, one: bool) -> list[Json]:
+    """The variables of `selector`, each narrowed by those before it; *one*: exactly one kvwatch is chosen."""
+    known = ""
+    variables = []
+    for label, title in zip(_WATCH, ("Job", "Namespace", "Pod", "kvwatch"), strict=True):
+        query = f"label_values(kvwatch_build_info{known and f'{{{known}}}'}, {label})"
+        variables.append(variable(label, title, query, every=not (one and label == "instance")))
+        known = ", ".join(filter(None, [known, f'{label}=~"${label}"']))
+    return variables
 
 
 def state_number(*matchers: str) -> str:
@@ -31,10 +51,56 @@ def quoted(text: str) -> str:
     return f'"{text}"'
 
 
+def annotation(name: str, expr: str, title: str, text: str) -> Json:
+    """A mark on every panel where *expr* has a value; *title* and *text* may name its labels."""
+    return {
+        "name": name, "datasource": DATASOURCE, "enable": True, "hide": False, "iconColor": "blue", "expr": expr, "step": "60s",
+        "titleFormat": title, "textFormat": text, "useValueForTime": False,
+        "target": {"refId": "Anno", "expr": expr, "interval": "60s", "range": True, "instant": False},
+    }  # fmt: skip
+
+
+def state_changes(*matchers: str) -> Json:
+    """Where an engine entered a state that it was not in a minute before."""
+    now = selector(*matchers)
+    expr = f"(kvwatch_state{now} == 1) unless (kvwatch_state{now} offset 1m == 1)"
+    return annotation("State changes", expr, "{{state}}", "{{target}} {{model_name}}/{{engine}}")
+
+
+def data_link(title: str, url: str) -> Json:
+    """A link from a value; *url* may name the labels of its series."""
+    return {"title": title, "url": url, "targetBlank": not url.startswith("/d/")}
+
+
+def to_engine(uid: str, label: str) -> Json:
+    """To the dashboard of the engine a value belongs to; *label* is how Grafana names a label of it, with ``%s`` for which."""
+    chosen = [f"var-{name}=${{{label % name}:percentencode}}" for name in ("instance", "target", "model_name", "engine")]
+    kept = [f"${{{name}:queryparam}}" for name in ("datasource", "job", "namespace", "pod")]
+    return data_link("This engine", f"/d/{uid}?" + "&".join(["${__url_time_range}", *kept, *chosen]))
+
+
+def to_kvwatch(label: str, *, alert: bool = False) -> list[Json]:
+    """To the status page and the runbook of the kvwatch a value comes from; with *alert*, to the heading of that alert."""
+    address = f"http://${{{label % 'instance'}:raw}}"
+    heading = f"#KVWatch${{{label % 'alert'}:raw}}" if alert else ""
+    return [data_link("Status page", f"{address}/"), data_link("Runbook", f"{address}/runbook{heading}")]
+
+
+SERIES: Final = "__field.labels.%s"
+"""How a link of a graph names a label of its series."""
+ROW: Final = "__data.fields.%s"
+"""How a link of a table names a column of its row."""
+
+
 def links(other_uid: str, other_title: str) -> list[Json]:
-    """To the other dashboard with the same variables, and to the runbook that the chosen kvwatch serves."""
+    """To the other dashboard with the same variables."""
+    return [_link(other_title, f"/d/{other_uid}", "dashboard", same_view=True)]
+
+
+def kvwatch_links() -> list[Json]:
+    """To the status page and the runbook of the one kvwatch that is chosen."""
     return [
-        _link(other_title, f"/d/{other_uid}", "dashboard", same_view=True),
+        _link("Status page", "http://${instance}/", "external link", same_view=False),
         _link("Runbook", "http://${instance}/runbook", "doc", same_view=False),
     ]
 

@@ -6,10 +6,12 @@ some are about a moment (a filling cache) that ends. A second target refuses con
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -17,6 +19,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,9 @@ SIMULATOR = ["--num-gpu-blocks=1500", "--max-num-seqs=64", "--concurrency=48", "
 # What Kubernetes adds to each series through the PodMonitor.
 POD_LABELS = {"namespace": "serving", "pod": "chat-0"}
 GRAFANA = {
+    "namespace": ".*",
+    "pod": ".*",
+    "vllm": ".*",
     "__rate_interval": "10s",
     "__range": "1m",
     "instance": ".*",
@@ -60,6 +66,8 @@ class Prometheus:
     since: float
     kvwatch: str
     """Where the kvwatch it scrapes answers."""
+    target: str
+    """The vLLM in a storm."""
 
     def series(self, expression: str) -> list[dict[str, Any]]:
         """What *expression* says over the whole time; fails the test where it cannot be evaluated."""
@@ -109,9 +117,49 @@ def answers(url: str) -> bool:
         return answer.status == 200
 
 
+OPTIONAL = """\
+vllm:spec_decode_num_drafts_total{labels} {n}
+vllm:spec_decode_num_draft_tokens_total{labels} {n}
+vllm:spec_decode_num_accepted_tokens_total{labels} {n}
+vllm:external_prefix_cache_queries_total{labels} {n}
+vllm:external_prefix_cache_hits_total{labels} {n}
+vllm:nixl_bytes_transferred_sum{labels} {n}
+vllm:nixl_xfer_time_seconds_bucket{le} {n}
+vllm:nixl_num_failed_transfers_total{labels} {n}
+vllm:nixl_num_kv_expired_reqs_total{labels} {n}
+"""
+"""What vLLM 0.32 has with speculative decoding and remote KV only; the simulator has neither."""
+
+
 @pytest.fixture(scope="module")
-def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
-    """A Prometheus that has seen the storm."""
+def optional() -> Iterator[str]:
+    """Address of a vLLM with what only some have, each counting its scrapes."""
+    scrapes = itertools.count()
+    labels = 'model_name="demo-8b",engine="0"'
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = OPTIONAL.format(labels=f"{{{labels}}}", le=f'{{{labels},le="0.1"}}', n=next(scrapes)).encode()
+            body += body.splitlines()[6].replace(b'"0.1"', b'"+Inf"') + b"\n"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Tests are quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def prometheus(require_tool, tmp_path_factory, optional) -> Iterator[Prometheus]:
+    """A Prometheus that has seen the storm, of kvwatch and of vLLM."""
     program, folder = require_tool("prometheus"), tmp_path_factory.mktemp("storm")
     simulator_log, kvwatch_log, prometheus_log = (folder / f"{name}.log" for name in ("simulator", "kvwatch", "prometheus"))
     engine, web, port, nobody = free_port(), free_port(), free_port(), free_port()
@@ -136,7 +184,8 @@ def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
                     {
                         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
                         "scrape_configs": [
-                            {"job_name": "kvwatch", "static_configs": [{"targets": [f"127.0.0.1:{web}"], "labels": POD_LABELS}]}
+                            {"job_name": "kvwatch", "static_configs": [{"targets": [f"127.0.0.1:{web}"], "labels": POD_LABELS}]},
+                            {"job_name": "vllm", "static_configs": [{"targets": [f"127.0.0.1:{engine}", optional]}]},
                         ],
                     }
                 )
@@ -147,7 +196,7 @@ def prometheus(require_tool, tmp_path_factory) -> Iterator[Prometheus]:
                 url = f"http://127.0.0.1:{port}"
                 until(lambda: answers(f"{url}/-/ready"), process, prometheus_log)
                 time.sleep(STORM_SECONDS)
-                yield Prometheus(url, since, f"http://127.0.0.1:{web}")
+                yield Prometheus(url, since, f"http://127.0.0.1:{web}", target)
 
 
 def without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[str, str]:
@@ -226,6 +275,19 @@ def test_promtool_has_nothing_to_say_about_what_a_running_kvwatch_serves(prometh
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
+def test_the_fleet_page_says_how_many_series_there_are(prometheus, repository):
+    """Within a tenth: what is known of an engine differs a little from one moment to the next."""
+    page = (repository / "docs" / "fleet.md").read_text()
+    said = [int(found) for found in re.findall(r"^\| of .+ \| (\d+)[:| ]", page, re.MULTILINE)]
+    with urllib.request.urlopen(f"{prometheus.kvwatch}/metrics", timeout=5) as answer:
+        series = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    of_target = [line for line in series if re.search(rf'target="{prometheus.target}"', line)]
+    of_engine = [line for line in of_target if 'engine="' in line]
+    of_none = [line for line in series if 'target="' not in line]
+    counted = [len(of_engine), len(of_target) - len(of_engine), len(of_none)]
+    assert counted == [pytest.approx(number, rel=0.1) for number in said]
+
+
 @pytest.mark.parametrize("name", ["kvwatch-fleet", "kvwatch-engine"])
 def test_every_panel_shows_something(prometheus, repository, name):
     dashboard = json.loads((repository / "deploy" / "grafana" / f"{name}.json").read_text())
@@ -234,6 +296,7 @@ def test_every_panel_shows_something(prometheus, repository, name):
         for panel in dashboard["panels"]
         for target in panel.get("targets", [])
     }
+    expressions |= {one["name"]: for_grafana(one["expr"]) for one in dashboard["annotations"]["list"]}
     assert len(expressions) > 10
     assert without_data(prometheus, expressions) == {}
 
