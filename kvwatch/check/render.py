@@ -11,6 +11,8 @@ from typing import Final
 from rich.text import Text
 
 from kvwatch.check.report import Report, capacity, exit_code, five_lines
+from kvwatch.check.rules_asked import asked
+from kvwatch.config.policy import Policy
 from kvwatch.model import Assessment, Change, State
 from kvwatch.text import number, percent, printable
 
@@ -30,17 +32,17 @@ _IN_FULL: Final = 2
 """Changes told with effect and caution: one at a time is the rule, the others can be read in JSON or on the page."""
 
 
-def render(report: Report, width: int) -> Text:
+def render(report: Report, width: int, rules: Policy | None = None) -> Text:
     """For a terminal of that many columns: what does not fit in a line goes on under its own beginning."""
-    return Text("\n").join(Text(part, style) for style, text in lines(report) for part in _wrapped(printable(text), width))
+    return Text("\n").join(Text(part, style) for style, text in lines(report, rules) for part in _wrapped(printable(text), width))
 
 
-def render_plain(report: Report) -> str:
+def render_plain(report: Report, rules: Policy | None = None) -> str:
     """For a pipe."""
-    return "\n".join(printable(text) for _, text in lines(report))
+    return "\n".join(printable(text) for _, text in lines(report, rules))
 
 
-def render_json(report: Report) -> str:
+def render_json(report: Report, rules: Policy | None = None) -> str:
     """For a program: ratios 0..1, seconds, tokens; ``null`` where nothing is known."""
     return json.dumps(
         {
@@ -50,19 +52,20 @@ def render_json(report: Report) -> str:
             "failures": report.failures,
             "exit_code": report.exit_code,
             "known": report.known.model_dump(),
-            "engines": [_engine_json(assessment) for assessment in report.assessments],
+            "engines": [_engine_json(assessment, rules) for assessment in report.assessments],
         },
         indent=2,
     )
 
 
-def lines(report: Report) -> Iterator[Line]:
-    """Everything a person is told, line by line."""
+def lines(report: Report, rules: Policy | None = None) -> Iterator[Line]:
+    """Everything a person is told, line by line; every rule as well where *rules* says by which policy they were asked."""
     failed = f", {report.failures} failed" if report.failures else ""
     yield "", f"{report.target}: watched for {number(report.seconds)} s, {report.scrapes + report.failures} scrapes{failed}"
     for assessment in report.assessments:
         yield "", ""
         yield from _engine_lines(assessment, report)
+        yield from _rule_lines(assessment, rules)
 
 
 def _engine_lines(assessment: Assessment, report: Report) -> Iterator[Line]:
@@ -129,8 +132,19 @@ def _change_lines(place: int, change: Change) -> Iterator[Line]:
         yield "", _row("", f"   {label}: {text}")
 
 
-def _engine_json(assessment: Assessment) -> dict[str, object]:
-    verdict = assessment.verdict
+def _rule_lines(assessment: Assessment, rules: Policy | None) -> Iterator[Line]:
+    if rules is None:
+        return
+    if assessment.signals is None:
+        yield "", _row("rules", "none was asked: there are no numbers yet")
+        return
+    for place, (cause, said) in enumerate(asked(assessment.signals, rules)):
+        yield "", _row("rules" if place == 0 else "", f"{cause}: {said}")
+
+
+def _engine_json(assessment: Assessment, rules: Policy | None) -> dict[str, object]:
+    verdict, signals = assessment.verdict, assessment.signals
+    listed = {} if rules is None else {"rules": dict(asked(signals, rules)) if signals is not None else {}}
     return {
         "model_name": verdict.engine.model_name if verdict.engine else None,
         "engine": verdict.engine.engine if verdict.engine else None,
@@ -142,6 +156,7 @@ def _engine_json(assessment: Assessment) -> dict[str, object]:
         "capacity": capacity(assessment),
         "advice": [asdict(change) for change in assessment.advice],
         "exit_code": exit_code(assessment),
+        **listed,
     }
 
 

@@ -6,11 +6,10 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
 
 from kvwatch.assess import first_known
 from kvwatch.config.policy import KnownConfig
-from kvwatch.config.values import check_url, parse_duration
+from kvwatch.config.values import metrics_url, parse_duration
 from kvwatch.errors import UsageError
 from kvwatch.plan.sources import read_log
 
@@ -40,15 +39,11 @@ def positive_count(text: str) -> int:
 
 
 def one_metrics_url(given: str) -> str:
-    """The URL of one server's metrics; ``http://host:8000`` alone means its ``/metrics``.
-
-    Raises `UsageError`, which never repeats a URL that cannot be used: it may hold a password.
-    """
+    """The URL of one server's metrics. Raises `UsageError`, which never repeats a URL that cannot be used: it may hold a password."""
     try:
-        parts = urlsplit(check_url(given, ("http", "https")))
+        return metrics_url(given)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return urlunsplit(parts._replace(path="/metrics")) if parts.path in ("", "/") else given
 
 
 def unix_time(flag: str, text: str, now: float) -> float:

@@ -1,4 +1,4 @@
-"""The command line: thin, every subcommand's work is done elsewhere. Errors are one line on standard error and exit code 2."""
+"""The command line: thin, every subcommand's work is done elsewhere. Errors are one line on standard error and exit code 2 (check: 3)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Final, NoReturn
 
 from kvwatch import __version__
-from kvwatch.errors import ConfigError, KVWatchError
+from kvwatch.errors import ConfigError, KVWatchError, UsageError
+from kvwatch.text import one_line
 
 _USAGE_ERROR: Final = 2
+_USAGE_ERRORS: Final = {"check": 3}
+"""Commands whose 2 is a verdict: as in Nagios plugins, 3 says that there is none."""
 _BROKEN_PIPE: Final = 141
 """What a shell reports of a program that SIGPIPE ended."""
 _INTERRUPTED: Final = 130
@@ -37,17 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_standard_streams()
     _leave_vllm_metrics_alone()
     arguments = sys.argv[1:] if arguments is None else arguments
-    parsed = _parser(arguments).parse_args(arguments)
+    command = _command(arguments)
+    usage_error = _USAGE_ERRORS.get(command or "", _USAGE_ERROR)
     try:
+        parsed = _parser(command).parse_args(arguments)
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except ConfigError as error:
         for line in error.errors:
             _complain(line)
-        return _USAGE_ERROR
+        return usage_error
     except KVWatchError as error:
         _complain(str(error))
-        return _USAGE_ERROR
+        return usage_error
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains again when it flushes
         return _BROKEN_PIPE
@@ -56,18 +61,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error is said; argparse prints its usage too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it."""
+        raise UsageError(f"{one_line(message)} ({self.prog} --help says what there is)")
+
+
+def _command(arguments: Sequence[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+def _parser(asked_for: str | None) -> argparse.ArgumentParser:
     """The parser, complete for the command that is asked for.
 
     The daemon need not carry what only the demo or the planner uses, so a command's module is imported when its name is called.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kvwatch",
         description="Says what holds a vLLM server back: the KV cache, the compute side, or nothing; and what to do about it.",
     )
     parser.add_argument("--version", action="version", version=f"kvwatch {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    asked_for = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, (module, summary) in COMMANDS.items():
         if name == asked_for:
             import_module(module).add_parser(subparsers, summary)

@@ -6,15 +6,14 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
 from kvwatch.clock import Clock, SystemClock
-from kvwatch.commands.arguments import positive_duration
+from kvwatch.commands.arguments import one_metrics_url, positive_duration
 from kvwatch.config.settings import PollSettings
-from kvwatch.config.values import check_url
-from kvwatch.errors import ScrapeError, UsageError
+from kvwatch.errors import ScrapeError
 from kvwatch.incident.recording import Writer
 from kvwatch.model import FailureReason
 from kvwatch.poller.fetch import Fetch
@@ -24,13 +23,15 @@ from kvwatch.process_signals import STOPPING, ProcessSignals, received
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
 
-_FORMATS = "a new .jsonl, .jsonl.gz or .jsonl.xz file; an .xz loses up to thirty scrapes when the process is killed, the others one"
+_GIVE_UP_AFTER: Final = 3
+"""Failed scrapes from the start on after which a recording without an end is given up: the address is wrong, or nothing runs there."""
+_NOTHING_ANSWERED: Final = 1
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
     """The subcommand's arguments."""
     parser = subparsers.add_parser("record", help=summary, description=(__doc__ or "").replace("``", ""))
-    parser.add_argument("url", metavar="URL", help="the vLLM /metrics URL")
+    parser.add_argument("url", metavar="URL", help="the vLLM server: host:port, or its /metrics URL")
     parser.add_argument(
         "-o",
         "--output",
@@ -45,26 +46,26 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record until the time is up or somebody stops it; a target that does not answer is recorded as such."""
-    clock, poll, url = SystemClock(), PollSettings(), _checked(arguments.url)
+    """Record until the time is up or somebody stops it; failures are recorded too, and exit code 1 says that nothing ever answered."""
+    clock, poll, url = SystemClock(), PollSettings(), one_metrics_url(arguments.url)
     ask = fetch_as(poll, clock)
     console = Console(stderr=True)
     with received(*STOPPING) as signals, Writer(arguments.output, url) as writer, console.status("recording, Ctrl-C ends it") as status:
         scrapes = failures = 0
+        last_error = ""
         for _ in _beat(clock, signals, arguments.interval, arguments.seconds):
             scrapes += 1
-            failures += not _record(writer, ask, url, clock)
+            if error := _record(writer, ask, url, clock):
+                failures, last_error = failures + 1, error
             status.update(f"{scrapes} scrapes recorded, {failures} failed; Ctrl-C ends it")
-    console.print(f"{arguments.output}: {scrapes} scrapes, {failures} failed", markup=False, highlight=False, soft_wrap=True)
-    return 0
-
-
-def _checked(url: str) -> str:
-    """The URL, if it is one. Raises `UsageError`."""
-    try:
-        return check_url(url, ("http", "https"))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+            if failures == scrapes == _GIVE_UP_AFTER and arguments.seconds is None:
+                break
+    said = f"{arguments.output}: {scrapes} scrapes, {failures} failed"
+    dead = failures == scrapes
+    if dead and arguments.seconds is None:
+        arguments.output.unlink(missing_ok=True)  # else the next try, with the right address, would find it there
+    console.print(f"{said}; {url}: {last_error}" if dead else said, markup=False, highlight=False, soft_wrap=True)
+    return _NOTHING_ANSWERED if dead else 0
 
 
 def _beat(clock: Clock, signals: ProcessSignals, interval: float, seconds: float | None) -> Iterator[None]:
@@ -78,15 +79,15 @@ def _beat(clock: Clock, signals: ProcessSignals, interval: float, seconds: float
             return
 
 
-def _record(writer: Writer, ask: Fetch, url: str, clock: Clock) -> bool:
-    """Write one scrape; false if it failed."""
+def _record(writer: Writer, ask: Fetch, url: str, clock: Clock) -> str:
+    """Write one scrape; what was wrong if it failed."""
     try:
         body = ask(url)
         t = clock.unix()
         with contextlib.suppress(UnicodeDecodeError):
             writer.body(t, body.decode("utf-8"))
-            return True
+            return ""
         raise ScrapeError(FailureReason.ENCODING, "the body is not UTF-8")  # noqa: TRY301 - recorded like the other failures
     except ScrapeError as error:
         writer.error(clock.unix(), str(error))
-        return False
+        return str(error)

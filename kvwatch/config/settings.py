@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kvwatch.config.policy import KnownConfig, Objectives, Section, Thresholds, Windows
-from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated, parse_shard
+from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated, metrics_url, parse_shard
 from kvwatch.config.web import WebSettings
 
 DEFAULT_TARGET: Final = "http://127.0.0.1:8000/metrics"
@@ -34,7 +34,7 @@ class TargetSettings(KnownConfig):
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, url: str) -> str:
-        return check_url(url, ("http", "https", "dns+http", "dns+https"))
+        return metrics_url(url, ("http", "https", "dns+http", "dns+https"))
 
     @model_validator(mode="after")
     def _name_defaults_to_url(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from typing import Annotated, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -14,6 +14,8 @@ _LONGEST: Final = 7 * 86400.0
 """A week: what is longer than that is a slip of the pen."""
 _MOST_SHARDS: Final = 100
 """Each target is weighed for every shard, at every look around."""
+_ROOTS: Final = ("", "/v1")
+"""Paths at which vLLM serves no metrics, and which are what its users have at hand."""
 _COUNT: Final = re.compile(r"[0-9]{1,3}")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
@@ -76,6 +78,18 @@ def check_url(url: str, schemes: tuple[str, ...]) -> str:
     if parts.scheme not in schemes or not parts.hostname or port == 0 or any(letter.isspace() for letter in url):
         raise ValueError(f"{url!r}: {wanted}")
     return url
+
+
+def metrics_url(given: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
+    """The URL of one server's metrics as people write it: ``host:8000``, ``http://host:8000`` and the API's ``/v1`` all mean ``/metrics``.
+
+    Any other path is kept. Raises `ValueError`, which never shows a URL that may hold credentials.
+    """
+    text = given.strip()
+    if "://" not in text:
+        text = f"http://{text}"
+    parts = urlsplit(check_url(text, schemes))
+    return urlunsplit(parts._replace(path="/metrics")) if parts.path.rstrip("/") in _ROOTS else text
 
 
 PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=_LONGEST)]

@@ -34,6 +34,9 @@ class Entry:
     error: str | None
 
 
+WRITTEN_AS: Final = (".jsonl", ".jsonl.gz", ".jsonl.xz")
+
+
 def _open(path: Path, raw: IO[bytes]) -> IO[str]:
     """The text inside *raw*, unpacked by the suffix of *path*."""
     opener = _OPENERS.get(path.suffix)
@@ -143,6 +146,8 @@ class Writer:
 
     def __init__(self, path: Path, target: str) -> None:
         self._path = path
+        if not path.name.endswith(WRITTEN_AS):
+            raise RecordingError(f"{path}: a recording is written as .jsonl, .jsonl.gz or .jsonl.xz")
         try:
             self._raw = path.open("xb")
             self._file = _open(path, self._raw)

@@ -30,13 +30,24 @@ _REASONS: Final[tuple[tuple[type[BaseException], FailureReason], ...]] = (
     (DecodeError, FailureReason.ENCODING),
 )
 
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
+"""How OpenSSL, by its version, says that the answer was no TLS: it read ``HTTP/`` as the head of a record."""
+_TLS_RECORD: Final = "\x15\x03"
+"""The head of a TLS alert, which a port that speaks https sends to a request in plain http."""
 
-def failure(error: BaseException, deadline: float) -> ScrapeError:
+_CLOSED: Final = http.client.RemoteDisconnected
+_MAYBE_TLS: Final = " (does this port speak https?)"
+"""uvicorn, which vLLM runs in, closes a connection of plain http to its TLS port without a word."""
+
+
+def failure(error: BaseException, deadline: float, scheme: str) -> ScrapeError:
     """The reason behind `error`: `requests` wraps what `urllib3` wraps what `http.client` or the socket said."""
     for cause in _causes(error):
         for kind, reason in _REASONS:
             if isinstance(cause, kind):
-                return ScrapeError(reason, _words(cause, reason, deadline))
+                return ScrapeError(
+                    reason, _words(cause, reason, deadline) + (_MAYBE_TLS if scheme == "http" and isinstance(cause, _CLOSED) else "")
+                )
     return ScrapeError(FailureReason.INTERNAL, f"the request could not be made: {type(error).__name__}")
 
 
@@ -52,8 +63,12 @@ def _words(cause: BaseException, reason: FailureReason, deadline: float) -> str:
     match reason:
         case FailureReason.TIMEOUT:
             said = f"no whole answer within {deadline:g} s"
+        case FailureReason.TLS if getattr(cause, "reason", None) in _NO_TLS:
+            said = "this port speaks plain http, not https"
         case FailureReason.TLS:
             said = str(getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "the handshake failed")
+        case FailureReason.NOT_METRICS if str(cause).startswith(_TLS_RECORD):
+            said = "this port speaks https, not plain http"
         case FailureReason.NOT_METRICS:
             said = f"the peer does not speak HTTP: {excerpt(str(cause))}"
         case FailureReason.DNS:

@@ -43,6 +43,13 @@ _CHUNK: Final = 65536
 _OK: Final = 200
 _REDIRECTS: Final = range(300, 400)
 _EXCERPT: Final = 200
+_HINTS: Final = {
+    400: "; some servers say so when a port that speaks https is asked in plain http",
+    401: ": the server wants a token (bearer_token_file)",
+    403: ": the token, if any, is not one that may read this",
+    404: ": wrong path? vLLM serves its metrics at /metrics",
+}
+"""What a status usually means here."""
 _GZIP_OR_ZLIB: Final = 47
 """``wbits`` of `zlib` that reads both headers."""
 
@@ -78,7 +85,7 @@ def fetch(
         except ScrapeError:
             raise
         except (requests.RequestException, HTTPError, OSError, ValueError, zlib.error) as error:
-            raise failure(error, deadline) from None
+            raise failure(error, deadline, url.partition(":")[0].lower()) from None
 
 
 @lru_cache(maxsize=1024)
@@ -140,7 +147,8 @@ def _check_status(response: requests.Response) -> None:
         target = ascii(response.headers.get("Location", "nowhere")[:_EXCERPT])
         raise ScrapeError(FailureReason.REDIRECT, f"HTTP {status} to {target}; redirects are not followed, name the real URL")
     if status != _OK:
-        raise ScrapeError(FailureReason.HTTP_STATUS, f"HTTP {status} {ascii((response.reason or '')[:_EXCERPT])[1:-1]}".rstrip())
+        said = f"HTTP {status} {ascii((response.reason or '')[:_EXCERPT])[1:-1]}".rstrip()
+        raise ScrapeError(FailureReason.HTTP_STATUS, f"{said}{_HINTS.get(status, '')}")
 
 
 def _read(raw: HTTPResponse, max_bytes: int, deadline: Deadline) -> bytes:

@@ -14,6 +14,8 @@ from kvwatch.assess import Judge
 from kvwatch.check.render import render, render_plain
 from kvwatch.check.report import Report
 from kvwatch.check.watching import Watch, watch, with_version
+from kvwatch.classifier.rules import PRECEDENCE
+from kvwatch.commands import cli
 from kvwatch.commands.check import add_parser
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.errors import ScrapeError, UsageError
@@ -72,12 +74,12 @@ class Silence(Server):
         self.now += seconds
 
 
-def check(server, *arguments, url=URL):
+def check(server, *arguments, url=URL, wait=None, out=None):
     parser = argparse.ArgumentParser(prog="kvwatch")
     add_parser(parser.add_subparsers(), "summary")
-    args = parser.parse_args(["check", url, *map(str, arguments)])
-    out = io.StringIO()
-    code = args.run(args, get=server.fetch, clock=server, wait=server.wait, out=out)
+    args = parser.parse_args(["check", *([] if url is None else [url]), *map(str, arguments)])
+    out = out or io.StringIO()
+    code = args.run(args, get=server.fetch, clock=server, wait=wait or server.wait, out=out)
     return code, out.getvalue()
 
 
@@ -182,30 +184,104 @@ def test_a_target_that_dies_meanwhile_is_unknown_at_the_end(repository):
     assert report["failures"] >= 1
 
 
-def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
-    server = Server(repository, "kv_storm", 70)
-    told = []
+def impatient(server, scrapes):
+    """A wait that is interrupted after so many scrapes."""
 
-    def impatient(seconds):
-        if len(told) > 20:
+    def wait(seconds):
+        if server.asked.count(URL) >= scrapes:
             raise KeyboardInterrupt
         server.wait(seconds)
 
-    how = Watch(URL, server.fetch, server, impatient, 1.0, 60.0)
-    report = watch(how, Judge(Policy(), KnownConfig(), 1.0), KnownConfig(), lambda share, _said: told.append(share))
-    assert report.scrapes == 21
-    assert report.assessments[0].verdict.state is State.KV_BOUND
-    assert told == sorted(told)
+    return wait
+
+
+def test_an_interrupt_ends_the_watch_with_what_is_known(repository):
+    server = Server(repository, "kv_storm", 70)
+    code, text = check(server, "--for", "60s", "--format", "json", wait=impatient(server, 21))
+    report = json.loads(text)
+    assert (report["scrapes"], report["engines"][0]["state"]) == (21, "kv_bound")
+    assert code == report["exit_code"] == 2
 
 
 def test_the_scrapes_are_an_interval_apart(repository):
     server = Silence(AssertionError())
     body = Server(repository, "healthy_steady", 60).rows[0][1]["body"].encode()
     server.fetch = lambda _url: body  # type: ignore[method-assign]
-    told = []
     how = Watch(URL, server.fetch, server, server.wait, 2.0, 10.0)
-    watch(how, Judge(Policy(), KnownConfig(), 2.0), KnownConfig(), lambda share, _said: told.append(share))
-    assert told == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    reports = list(watch(how, Judge(Policy(), KnownConfig(), 2.0), KnownConfig()))
+    assert [report.seconds for report in reports] == pytest.approx([0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_watching_draws_each_scrape_on_a_terminal_and_ends_well_on_an_interrupt(repository, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    server = Server(repository, "kv_storm", 70)
+    code, text = check(server, "--watch", wait=impatient(server, 40), out=Terminal())
+    assert code == 0
+    assert 30 <= text.count("kv_bound (preempting)") <= 41  # one picture a scrape, and the last one that stays
+    for shown in ("evidence", "advice", "throughput", "TTFT", "KV cache", "Ctrl-C ends"):
+        assert shown in text
+
+
+def test_watching_without_a_terminal_is_a_line_for_each_change(repository):
+    server = Server(repository, "restart_under_storm", 30)
+    code, text = check(server, "--watch", "--for", "80s")
+    states = [line.split(": ")[1].split(" [")[0] for line in text.splitlines()]
+    assert code == 0
+    assert "unknown (unreachable)" in states
+    assert "kv_bound (preempting)" in states
+    assert len(states) < 20 < server.asked.count(URL)
+
+
+def test_watching_waits_for_a_server_that_is_not_there_yet():
+    server = Silence(ScrapeError(FailureReason.CONNECT, "connection refused"))
+    code, text = check(server, "--watch", wait=impatient(server, 10))
+    assert (code, server.asked.count(URL), len(text.splitlines())) == (0, 10, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--for", "soon"], ["--nonsense"], ["ftp://host"], ["--format", "xml"], ["--watch", "--format=json"], ["a", "b"]],
+    ids=" ".join,
+)
+def test_a_usage_error_is_one_line_and_never_a_verdict(capsys, arguments):
+    assert cli.main(["check", *arguments]) == 3
+    printed = capsys.readouterr()
+    assert (printed.out, len(printed.err.splitlines())) == ("", 1)
+    assert printed.err.startswith("kvwatch: ")
+
+
+@pytest.mark.parametrize("command", sorted({*cli.COMMANDS} - {"check"}))
+def test_a_usage_error_of_another_command_is_one_line_and_exit_2(capsys, command):
+    assert cli.main([command, "--nonsense"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_watching_is_for_people():
+    with pytest.raises(UsageError, match="--watch is for people"):
+        check(Silence(AssertionError()), "--watch", "--format", "json")
+
+
+@pytest.mark.parametrize(("name", "start"), [("kv_storm", 70), ("healthy_steady", 60), ("seq_limit", 80), ("stalled", 60)])
+def test_every_rule_is_listed_with_what_it_says_or_why_not(repository, name, start):
+    _, report = checked(Server(repository, name, start), "--for", "30s", "--all")
+    engine = report["engines"][0]
+    rules = engine["rules"]
+    assert len(rules) == len(PRECEDENCE)
+    first = next(said for said in rules.values() if said.startswith("says"))
+    assert first.startswith(f"says {engine['state']} / {engine['cause']}: ")
+    assert all(said.startswith(("says ", "silent: looks for ", "outranked by the rule above, else says ")) for said in rules.values())
+    _, text = check(Server(repository, name, start), "--for", "30s", "--all")
+    assert all(f"{cause}: {said}" in text for cause, said in rules.items())
+
+
+def test_no_rule_is_asked_where_there_are_no_numbers():
+    code, text = check(Silence(ScrapeError(FailureReason.CONNECT, "connection refused")), "--all")
+    assert (code, "none was asked" in text) == (3, True)
 
 
 def test_the_version_is_asked_of_the_server(repository):
@@ -279,7 +355,8 @@ def test_text_is_plain_when_piped_and_tells_everything(repository):
 def test_a_terminal_reads_the_same_words(repository):
     server = Server(repository, "kv_storm", 70)
     judge = Judge(Policy(), KnownConfig(), 1.0)
-    report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig(), lambda _share, _said: None)
+    *_, report = watch(Watch(URL, server.fetch, server, server.wait, 1.0, 30.0), judge, KnownConfig())
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     shown_in = io.StringIO()
     console = Console(file=shown_in, width=80, force_terminal=True, color_system=None)
     console.print(render(report, 80))
@@ -291,19 +368,42 @@ def test_a_terminal_reads_the_same_words(repository):
 @pytest.mark.parametrize(
     ("given", "asked"),
     [
+        (None, URL),
+        ("127.0.0.1:8000", URL),
+        (" 127.0.0.1:8000\n", URL),
         ("http://127.0.0.1:8000", URL),
         ("http://127.0.0.1:8000/", URL),
+        ("http://127.0.0.1:8000/v1", URL),
+        ("127.0.0.1:8000/v1/", URL),
         (URL, URL),
+        ("127.0.0.1:8000/metrics", URL),
         ("http://127.0.0.1:8000/engine/metrics", "http://127.0.0.1:8000/engine/metrics"),
+        ("https://vllm", "https://vllm/metrics"),
+        ("vllm.models.svc:8000", "http://vllm.models.svc:8000/metrics"),
+        ("[::1]:8000", "http://[::1]:8000/metrics"),
+        ("http://vllm:8000?model=a", "http://vllm:8000/metrics?model=a"),
     ],
 )
-def test_a_bare_address_means_its_metrics(given, asked):
+def test_an_address_means_its_metrics(given, asked, capsys):
     server = Silence(ScrapeError(FailureReason.CONNECT, "refused"))
     check(server, url=given)
     assert asked in server.asked
+    assert capsys.readouterr().err == (f"no URL given: asking {URL}\n" if given is None else "")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host/metrics", "http://user:secret@host/metrics", "dns+http://vllm:8000/metrics"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://host/metrics",
+        "http://user:secret@host/metrics",
+        "user:secret@host:8000",
+        "dns+http://vllm:8000/metrics",
+        "h:x",
+        "h:0",
+        "a b",
+    ],
+)
 def test_an_url_that_is_none_is_refused_without_repeating_a_secret(url):
     with pytest.raises(UsageError) as refused:
         check(Silence(AssertionError()), url=url)

@@ -96,11 +96,19 @@ def test_a_target_that_does_not_answer_is_recorded_as_such(tmp_path, peer, behav
         url = peer(behave).url
     path = tmp_path / "down.jsonl"
     recorded = kvwatch("record", url, "-o", path, "--interval=200ms", "--for=300ms")
-    assert recorded.returncode == 0
+    assert recorded.returncode == 1
     found = entries(path)[1]
-    assert recorded.stderr.splitlines()[-1] == f"{path}: {len(found)} scrapes, {len(found)} failed"
+    assert recorded.stderr.splitlines()[-1].startswith(f"{path}: {len(found)} scrapes, {len(found)} failed; {url}: {reason}")
     assert len(found) >= 1
     assert all(entry.body is None and entry.error.startswith(reason) for entry in found)
+
+
+def test_without_an_end_a_dead_server_is_given_up_and_leaves_no_file_in_the_way(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    recorded = kvwatch("record", address, "-o", tmp_path / "down.jsonl", "--interval=100ms")
+    assert (recorded.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert f"3 scrapes, 3 failed; http://{address}/metrics: connect: " in recorded.stderr
 
 
 def test_what_is_no_metrics_is_recorded_all_the_same(tmp_path, peer):
@@ -124,8 +132,11 @@ def test_a_file_that_exists_is_refused(tmp_path):
     [
         pytest.param(["http://127.0.0.1:1/m", "-o", "no/such/x.jsonl"], "no/such/x.jsonl: No such file or directory", id="directory"),
         pytest.param(
-            ["127.0.0.1:8000", "-o", "x"], "'127.0.0.1:8000': a URL must start with http:// or https:// and name a host", id="no-scheme"
+            ["ftp://127.0.0.1", "-o", "x"], "'ftp://127.0.0.1': a URL must start with http:// or https:// and name a host", id="scheme"
         ),
+        pytest.param(["h:1", "-o", "x.txt"], "x.txt: a recording is written as .jsonl, .jsonl.gz or .jsonl.xz", id="extension"),
+        pytest.param(["h:1", "-o", "x"], "x: a recording is written as .jsonl, .jsonl.gz or .jsonl.xz", id="no-extension"),
+        pytest.param(["h:1", "-o", "x.csv.gz"], "x.csv.gz: a recording is written as .jsonl, .jsonl.gz or .jsonl.xz", id="packed"),
         pytest.param(
             ["http://u:hunter2@h/m", "-o", "x"], "credentials do not belong in a URL: use bearer_token_file or basic_auth", id="credentials"
         ),

@@ -194,9 +194,7 @@ def test_a_mistake_is_one_line_and_exit_2(tmp_path, monkeypatch, capsys, argumen
 
 @pytest.mark.parametrize("flag", ["--interval=0s", "--interval=soon", "--max-num-seqs=0", "--max-num-seqs=many", "--format=xml"])
 def test_a_flag_that_makes_no_sense_is_exit_2(capsys, flag):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["replay", "x.jsonl", flag])
-    assert ended.value.code == 2
+    assert cli.main(["replay", "x.jsonl", flag]) == 2
     assert flag.split("=")[0] in capsys.readouterr().err
 
 

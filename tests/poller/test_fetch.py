@@ -289,6 +289,29 @@ def test_a_handshake_that_fails_gives_its_reason(peer, certificate, seconds, beh
     assert took < LATE
 
 
+def test_https_asked_of_a_port_that_speaks_http_says_so(peer, certificate):
+    server = peer(sends(answer()))
+    failure = failure_of(lambda: fetch(server.url.replace("http:", "https:"), ca_file=certificate))
+    assert failure.detail == "this port speaks plain http, not https"
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        pytest.param(b"", "(does this port speak https?)", id="closes, as uvicorn does"),
+        pytest.param(b"\x15\x03\x01\x00\x02\x02\x0a", "this port speaks https, not plain http", id="TLS alert"),
+        pytest.param(answer(b"", b"HTTP/1.1 400 Bad Request"), "a port that speaks https", id="nginx"),
+        pytest.param(
+            answer(b"", b"HTTP/1.1 404 Not Found"), "HTTP 404 Not Found: wrong path? vLLM serves its metrics at /metrics", id="404"
+        ),
+        pytest.param(answer(b"", b"HTTP/1.1 401 Unauthorized"), "bearer_token_file", id="401"),
+    ],
+)
+def test_an_answer_that_usually_means_a_slip_says_which(peer, said, hint):
+    failure = failure_of(lambda: fetch(peer(sends(said)).url))
+    assert hint in failure.detail
+
+
 def test_a_ca_file_that_cannot_be_used_is_named(tmp_path):
     nonsense = tmp_path / "ca.pem"
     nonsense.write_text("no certificate")
