@@ -23,11 +23,34 @@ def test_hadolint_has_nothing_to_say(repository):
     assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
-def test_the_image_carries_the_version_of_the_package(dockerfile, repository):
+def test_everything_that_names_a_version_names_the_one_of_the_package(dockerfile, repository):
+    """It is written in kvwatch/__init__.py; what cannot read it there is held to it here."""
     assert f"\nARG VERSION={kvwatch.__version__}\n" in dockerfile
-    for manifest in ("components/sidecar/sidecar.yaml", "standalone/deployment.yaml"):
-        assert f"image: kvwatch:{kvwatch.__version__}\n" in (repository / "deploy/kubernetes" / manifest).read_text()
-    assert f"image: kvwatch:{kvwatch.__version__}\n" in (repository / "deploy/compose/compose.yaml").read_text()
+    texts = {path: path.read_text() for path in (repository / "deploy").rglob("*") if path.suffix in {".yaml", ".md"}}
+    pinned = re.compile(r"(?:image: kvwatch:|newTag: |^version: |^appVersion: )(\S+)", re.MULTILINE)
+    named = {path.relative_to(repository).as_posix(): set(pinned.findall(text)) for path, text in texts.items() if pinned.search(text)}
+    assert len(named) >= 6
+    assert {path: versions for path, versions in named.items() if versions != {kvwatch.__version__}} == {}
+    first = re.search(r"^## (\S+)", (repository / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert first == kvwatch.__version__
+
+
+def test_a_tag_of_this_commit_is_the_version(repository):
+    git = ["git", "-C", repository, "tag", "--points-at", "HEAD", "v*"]
+    tags = subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
+    assert set(tags) <= {f"v{kvwatch.__version__}"}
+
+
+def test_the_image_says_what_it_is_in_the_words_of_the_open_container_initiative(dockerfile):
+    labels = dict(re.findall(r'(org\.opencontainers\.image\.[a-z.]+)="([^"]*)"', dockerfile))
+    said = {label.removeprefix("org.opencontainers.image."): value for label, value in labels.items()}
+    assert set(said) == {"title", "description", "licenses", "version", "revision", "created", "base.name"}
+    assert (said["licenses"], said["version"], said["revision"], said["created"]) == (
+        "Apache-2.0",
+        "${VERSION}",
+        "${REVISION}",
+        "${CREATED}",
+    )
 
 
 def test_everything_it_copies_is_let_through_and_nothing_else(dockerfile, repository):
