@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kvwatch.advice.advise import advise
 from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
-from kvwatch.model import Alert, Assessment, Change, EngineId, Scrape, ScrapeFailure
+from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +67,16 @@ class Judge:
             # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
             alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy, self._interval)
             self._engine_advice[verdict.engine] = remembered.get(verdict.engine) or RememberedAdvice()
-            advice = self._advice(at, assessment, faults)
-            said.append(replace(assessment, alerts=alerts.update(at, verdict, assessment.signals, advice), advice=advice))
+            advised = self._advised(at, assessment, faults)
+            said.append(replace(advised, alerts=alerts.update(at, verdict, advised.signals, advised.advice)))
         return Judgement(tuple(said), self._target_alerts.update(at, failure), tuple(faults))
 
-    def _advice(self, at: float, assessment: Assessment, faults: list[Exception]) -> tuple[Change, ...]:
-        verdict, signals, config = assessment.verdict, assessment.signals, assessment.config
-        remembered = self._engine_advice[verdict.engine]
+    def _advised(self, at: float, assessment: Assessment, faults: list[Exception]) -> Assessment:
         try:
-            followed = remembered.observe(signals, self._process_started)
-            changes = advise(verdict, signals, config, self._known, followed)
-            return remembered.settle(at, verdict, signals, changes, (config, self._known))
+            return self._engine_advice[assessment.verdict.engine].advised(assessment, at, self._known, self._process_started)
         except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
             faults.append(error)
-            return ()
+            return assessment
 
 
 def judge_for(settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None) -> Judge:

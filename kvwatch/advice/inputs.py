@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.advice.followed import Followed
-from kvwatch.capacity.concurrency import ConcurrencyLimit, limit_by_end, limit_by_present_size, limit_by_share, tokens_at_end
+from kvwatch.capacity.concurrency import ConcurrencyLimit
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import EngineConfig, Signals, Verdict
-
-_SHARED_PREFIX: Final = 0.3
-"""Share of prompt tokens found in the prefix cache from which prompts are taken to hold the same blocks together."""
-_SMALLER_THAN_PROMPT: Final = 0.8
-_LONGER: Final = 1.05
-"""Running sequences are longer than the mean request when they are by more than what sampling a gauge gets wrong."""
-
 
 _FEW_PREEMPTED: Final = 0.05
 """Share of the requests leaving the batch up to which a lower limit is called good. On a real vLLM of 160 blocks and requests of 300/200
@@ -47,36 +40,10 @@ class AdviceInputs:
         return None if prompt is None or output is None else prompt + output
 
     @property
-    def grown_tokens(self) -> float | None:
-        """KV tokens a sequence holds when it is done growing; ``None`` while nothing has finished.
-
-        The mean prompt and output, in whole blocks. But running sequences are not the mean ones: where lengths vary, the long ones
-        stay longest. So what they are seen to hold, halfway through their output, and the other half of it, where that is more; and also
-        where prompts share cached blocks, so that a sequence adds less than its prompt.
-        """
-        seen, prompt, output = self.signals.tokens_per_sequence, self.signals.next_prompt_tokens, self.signals.output_tokens
-        if prompt is None or output is None:
-            return None
-        mean = tokens_at_end(prompt, output, self.config.block_size)
-        if seen is None:
-            return mean
-        of_those_running = seen + output / 2
-        return of_those_running if self._prompts_share_blocks(seen) or of_those_running > _LONGER * mean else mean
-
-    @property
     def room(self) -> ConcurrencyLimit | None:
-        """Sequences that may run at once without preempting one another; ``None`` where no size is known.
-
-        As many as fit when all have grown to their end: on average each is half an output short of it, which is the headroom. Where
-        that end is not known, as many as fit as they are seen, with a fifth of the pool left free.
-        """
-        pool, grown = self.signals.capacity_tokens, self.grown_tokens
-        seen, share = self.signals.tokens_per_sequence, self.signals.sequence_share
-        if pool and grown:
-            return limit_by_end(pool, grown)
-        if pool and seen:
-            return limit_by_present_size(pool, seen)
-        return limit_by_share(share) if share else None
+        """Sequences that may run at once without preempting one another; ``None`` where no size is known."""
+        found, arithmetic = self.signals.sustainable_sequences, self.signals.sustainable_arithmetic
+        return None if found is None else ConcurrencyLimit(found, arithmetic or "")
 
     @property
     def wanted(self) -> float:
@@ -103,11 +70,6 @@ class AdviceInputs:
     def has_version(self, minimum: str) -> bool | None:
         """Whether the detected vLLM is at least *minimum*; ``None`` while its version is not known."""
         return None if self.known.vllm_version is None else _numbers(self.known.vllm_version) >= _numbers(minimum)
-
-    def _prompts_share_blocks(self, seen: float) -> bool:
-        """Most of the prompts is found in the prefix cache, and running sequences hold less than a prompt each."""
-        prompt, hits = self.signals.next_prompt_tokens, self.signals.prefix_hit_ratio
-        return prompt is not None and hits is not None and hits >= _SHARED_PREFIX and seen < _SMALLER_THAN_PROMPT * prompt
 
 
 def power_of_two_from(tokens: float) -> int:

@@ -1,30 +1,46 @@
-"""What is remembered of one engine's advice: which was followed, and what was said last."""
+"""What is remembered of one engine's advice: which was followed, what the cache was said to hold, and what was said last."""
 
 from __future__ import annotations
 
-from kvwatch.advice.followed import Followed, Following
+from dataclasses import replace
+
+from kvwatch.advice.advise import advise
+from kvwatch.advice.followed import Following
+from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.limit import SteadyLimit
 from kvwatch.advice.steady import SteadyAdvice
 from kvwatch.config.policy import KnownConfig
-from kvwatch.model import Change, EngineConfig, Signals, State, Verdict
+from kvwatch.model import Assessment, State, Window
 
 
 class RememberedAdvice:
-    """For every scrape call `observe`, ask for advice, and let `settle` say what of it is said."""
+    """Give it every assessment of one engine, and it adds the advice."""
 
     def __init__(self) -> None:
         self._following = Following()
+        self._limit = SteadyLimit()
         self._steady = SteadyAdvice()
 
-    def observe(self, signals: Signals | None, started: float | None) -> Followed | None:
-        """What was followed of the advice so far; *started* is the Unix second the server's process started."""
-        self._following.observe(signals, started)
-        return self._following.followed
+    def advised(self, assessment: Assessment, at: float, known: KnownConfig, started: float | None) -> Assessment:
+        """*assessment* with the advice to give, and with the number of sequences that goes with it.
 
-    def settle(
-        self, at: float, verdict: Verdict, signals: Signals | None, changes: tuple[Change, ...], given: tuple[EngineConfig, KnownConfig]
-    ) -> tuple[Change, ...]:
-        """The advice to give; only where something binds is there a number to hold, and only once a request has finished."""
-        if verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND) and signals is not None and signals.output_tokens is not None:
-            changes = self._steady.settle(at, verdict, changes, (*given, self._following.followed is not None))
+        *at* is the scrape's time, *started* the Unix second the server's process started. Only where something binds is there a number to
+        hold, and only once sizes are known.
+        """
+        verdict, signals, config = assessment.verdict, assessment.signals, assessment.config
+        self._following.observe(signals, started)
+        followed = self._following.followed
+        hold = verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND) and signals is not None and _tells_sizes(signals.slow)
+        given = (config, known, followed is not None)
+        if signals is not None:
+            signals = self._limit.settle(at, AdviceInputs(verdict, signals, config, known, followed), given, hold=hold)
+        changes = advise(verdict, signals, config, known, followed)
+        if hold and signals is not None:
+            changes = self._steady.settle(at, verdict, changes, given, signals.sustainable_sequences)
         self._following.note(changes, signals)
-        return changes
+        return replace(assessment, signals=signals, advice=changes)
+
+
+def _tells_sizes(window: Window) -> bool:
+    """As many have finished as run: the first to finish are the short ones."""
+    return window.finished is not None and window.running is not None and window.finished >= max(1.0, window.running.mean)

@@ -27,37 +27,46 @@ class SteadyAdvice:
     """What was advised of one engine: its numbers by lever, and what came first."""
 
     def __init__(self) -> None:
-        self._said: dict[str, _Said] = {}
+        self._said: dict[tuple[object, str], _Said] = {}
         self._given: object = None
+        self._limit: int | None = None
         self._first: Change | None = None
         self._about: object = None
         self._other_since: float | None = None
 
-    def settle(self, at: float, verdict: Verdict, changes: tuple[Change, ...], given: object) -> tuple[Change, ...]:
+    def settle(
+        self, at: float, verdict: Verdict, changes: tuple[Change, ...], given: object, limit: int | None = None
+    ) -> tuple[Change, ...]:
         """The advice to give at *at* (seconds), where the evidence of this moment alone says *changes*.
 
-        Another *given* (the configuration, and whether advice was followed) forgets everything said before.
+        Another *given* (the configuration, and whether advice was followed) forgets everything said before. *limit* is how many sequences
+        the cache is said to hold, which is held still itself: with another one the numbers are others too.
         """
         if given != self._given:
             self._said.clear()
             self._first, self._given = None, given
-        steady = tuple(self._number(at, change) for change in changes)
-        return self._in_order(at, (verdict.state, verdict.cause), steady)
+        if limit != self._limit:
+            self._said.clear()
+            self._limit = limit
+        about = (verdict.state, verdict.cause)
+        steady = tuple(self._number(at, about, change) for change in changes)
+        return self._in_order(at, about, steady)
 
-    def _number(self, at: float, change: Change) -> Change:
+    def _number(self, at: float, about: object, change: Change) -> Change:
         """*change* with the number that was said, unless another one has been asked for long enough."""
-        said = self._said.get(change.lever)
+        key = (about, change.lever)
+        said = self._said.get(key)
         if said is None or at - said.at > HOLD_SECONDS or _count(said.change) is None:
-            self._said[change.lever] = _Said(change, at)
+            self._said[key] = _Said(change, at)
             return change
         said.at = at
-        if not _differ(_count(said.change), _count(change)):
+        if not differ(_count(said.change), _count(change)):
             said.differs_since = None
         elif said.differs_since is None:
             said.differs_since = at
         elif at - said.differs_since >= HOLD_SECONDS:
-            self._said[change.lever] = _Said(change, at)
-        return self._said[change.lever].change
+            self._said[key] = _Said(change, at)
+        return self._said[key].change
 
     def _in_order(self, at: float, about: object, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """What came first still does, unless the verdict is about something else or another lever has come first for long enough."""
@@ -75,7 +84,8 @@ def _count(change: Change) -> int | None:
     return int(change.proposed) if change.proposed is not None and change.proposed.isdecimal() else None
 
 
-def _differ(one: int | None, other: int | None) -> bool:
+def differ(one: int | None, other: int | None) -> bool:
+    """Whether *other* is another advice than *one*, and not its neighbour."""
     if one is None or other is None:
         return one is not other
     return abs(one - other) >= max(_LEAST, BAND * one)

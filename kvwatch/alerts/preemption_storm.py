@@ -25,11 +25,9 @@ def condition(facts: Facts) -> bool | None:
 def describe(facts: Facts) -> str:
     """The preemptions, and the concurrency the cache can hold."""
     signals = facts.signals
-    fits = None if signals is None else signals.sustainable_sequences
-    limit = "half of what runs now" if fits is None else f"{fits}, which the cache holds with headroom"
-    number = recommended_max_num_seqs(facts.advice)
-    setting = "lower --max-num-seqs" if number is None else f"set --max-num-seqs to {number}"
-    first = f"let fewer requests in: limit concurrency at the proxy to {limit}, then {setting}"
+    fits = recommended_max_num_seqs(facts.advice) or (None if signals is None else signals.sustainable_sequences)
+    limit = "half of what runs now" if fits is None else f"{fits}, as many as the cache holds"
+    first = f"let fewer requests in: limit concurrency at the proxy to {limit}, then --max-num-seqs to the same"
     if signals is None:
         return sentence(facts.verdict, evidence_of(facts.verdict), first)
     # Before the fast window is full, both are the same.
@@ -80,10 +78,12 @@ ALERT: Final = EngineAlert(
         ),
         first=(
             "let fewer requests in: limit concurrency at the proxy to\n"
-            + number("{}", "kvwatch_sustainable_sequences", otherwise="half of what runs now")
-            + ",\nthen "
-            + number("set --max-num-seqs to {}", "kvwatch_recommended_max_num_seqs", otherwise="lower --max-num-seqs")
-            + "."
+            + number(
+                "{}",
+                "kvwatch_recommended_max_num_seqs",
+                otherwise=number("{}", "kvwatch_sustainable_sequences", otherwise="half of what runs now"),
+            )
+            + ",\nthen --max-num-seqs to the same."
         ),
     ),
 )

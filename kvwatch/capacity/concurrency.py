@@ -1,14 +1,22 @@
 """How many requests may run at once without preempting one another, and how that was worked out. Tokens in, requests out.
 
-One formula for `plan --url`, `check` and the daemon's advice: the same server gets the same number from each.
+One formula for `plan --url`, `check`, the daemon's signals and its advice: the same sizes get the same number from each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from kvwatch.capacity.pool import HEADROOM, round_up_to_block, safe_sequences, sequences
 from kvwatch.text import number, percent
+
+_SHARED_PREFIX: Final = 0.3
+"""Share of prompt tokens found in the prefix cache from which prompts are taken to hold the same blocks together."""
+_SMALLER_THAN_PROMPT: Final = 0.8
+"""Part of a prompt below which a running sequence holds less than its own."""
+_LONGER: Final = 1.05
+"""Running sequences are longer than the mean request when they are by more than what sampling a gauge gets wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +25,58 @@ class ConcurrencyLimit:
 
     sequences: int
     arithmetic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSizes:
+    """What is known of one engine's requests; ``None`` is not known. Means, in tokens unless said otherwise."""
+
+    prompt: float | None = None
+    """Of the prompts admitted lately."""
+    output: float | None = None
+    """Generated per finished request."""
+    held: float | None = None
+    """KV tokens a running sequence holds now, counted once where blocks are shared."""
+    share: float | None = None
+    """The same as a share of the pool (0..1)."""
+    prefix_hits: float | None = None
+    """Share of prompt tokens found in the prefix cache (0..1)."""
+    block_size: int | None = None
+
+    @property
+    def at_end(self) -> float | None:
+        """KV tokens a sequence holds when it is done growing; ``None`` while nothing has finished.
+
+        The mean prompt and output, in whole blocks. But running sequences are not the mean ones: where lengths vary, the long ones
+        stay longest. So what they are seen to hold, halfway through their output, and the other half of it, where that is more; and also
+        where prompts share cached blocks, so that a sequence adds less than its prompt.
+        """
+        if self.prompt is None or self.output is None:
+            return None
+        mean = tokens_at_end(self.prompt, self.output, self.block_size)
+        if self.held is None:
+            return mean
+        of_those_running = self.held + self.output / 2
+        return of_those_running if self.share_blocks or of_those_running > _LONGER * mean else mean
+
+    @property
+    def share_blocks(self) -> bool:
+        """Most of the prompts is found in the prefix cache, and running sequences hold less than a prompt each."""
+        known = self.prompt is not None and self.held is not None and self.prefix_hits is not None
+        return known and (self.prefix_hits or 0.0) >= _SHARED_PREFIX and (self.held or 0.0) < _SMALLER_THAN_PROMPT * (self.prompt or 0.0)
+
+
+def concurrency_limit(pool: float | None, sizes: SequenceSizes) -> ConcurrencyLimit | None:
+    """Sequences that may run at once in a *pool* of so many tokens without preempting one another; ``None`` where no size is known.
+
+    As many as fit when all have grown to their end: on average each is half an output short of it, which is the headroom, and is far
+    more than the one block vLLM keeps for itself. Where that end is not known, as many as fit as they are seen, with a fifth left free.
+    """
+    if pool and sizes.at_end:
+        return limit_by_end(pool, sizes.at_end)
+    if pool and sizes.held:
+        return _limit_by_present_size(pool, sizes.held)
+    return _limit_by_share(sizes.share) if sizes.share else None
 
 
 def tokens_at_end(prompt: float, output: float, block_size: int | None) -> int:
@@ -29,14 +89,14 @@ def limit_by_end(pool: float, tokens: float) -> ConcurrencyLimit:
     return ConcurrencyLimit(sequences(pool, tokens), f"{number(pool)} KV tokens ÷ {number(tokens)} tokens per sequence at its end")
 
 
-def limit_by_present_size(pool: float, tokens: float) -> ConcurrencyLimit:
+def _limit_by_present_size(pool: float, tokens: float) -> ConcurrencyLimit:
     """As many as fit at the size they have now, where their end is not known: a fifth of the pool is left for what they grow."""
     return ConcurrencyLimit(
         safe_sequences(pool, tokens), f"{number(pool)} KV tokens ÷ {number(tokens)} tokens per sequence × {1 - HEADROOM:g}"
     )
 
 
-def limit_by_share(share: float) -> ConcurrencyLimit:
+def _limit_by_share(share: float) -> ConcurrencyLimit:
     """The same where only the share of the pool that a running sequence holds is known (0..1)."""
     arithmetic = f"a running sequence holds {percent(share)} of the pool: 1 ÷ {share:.3f} × {1 - HEADROOM:g}"
     return ConcurrencyLimit(safe_sequences(1.0, share), arithmetic)

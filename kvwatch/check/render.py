@@ -14,7 +14,7 @@ from kvwatch.check.report import Report, capacity, exit_code, five_lines
 from kvwatch.check.rules_asked import asked
 from kvwatch.config.policy import Policy
 from kvwatch.model import Assessment, Change, State
-from kvwatch.text import number, percent, printable
+from kvwatch.text import counted, number, percent, printable
 
 Line = tuple[str, str]
 """A style of rich, and a line of text; both forms of text are made from the same lines."""
@@ -114,6 +114,8 @@ def _capacity(assessment: Assessment) -> Iterator[tuple[str, str]]:
         said.append(f"a running sequence holds about {number(each)}")
     if said:
         yield "KV cache", ", ".join(said)
+    if assessment.signals is not None and (holds := assessment.signals.sustainable_sequences) is not None:
+        yield "it holds", f"{counted(holds, 'sequence')}: {assessment.signals.sustainable_arithmetic}"
     if demand is not None:
         yield "KV demand", f"{demand:.2f} times the pool by running and waiting requests"
     if full is not None and assessment.verdict.state is State.HEALTHY:

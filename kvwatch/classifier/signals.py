@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kvwatch.capacity.pool import demand, safe_sequences, seconds_to_full
+from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit, tokens_at_end
+from kvwatch.capacity.pool import demand, seconds_to_full
 from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
@@ -22,6 +23,8 @@ _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
 _LARGE: Final = 0.75
 """Part of the largest batch of a window from which on a batch is a large one (two of eight share a prefix: ``shared_prefix_v032``)."""
+_PREFILL_ONLY: Final = 1.0
+"""Tokens a request generates on the prefill server of a pair."""
 _FILL_SECONDS: Final = 10.0
 """A fill rate over less than this is noise."""
 
@@ -45,7 +48,11 @@ def derive(
     slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = _sequence_share(fast, history.traffic.held_at_rest)
-    tokens_per_sequence = _times(_sequence_share(slow, history.traffic.held_at_rest), capacity_tokens)
+    prompt, output = _prompt_length(fast) or _prompt_length(slow), _mean_of(first, last, "generation_length_sum", "generation_length_count")
+    tokens_per_sequence = _own(_times(_sequence_share(slow, history.traffic.held_at_rest), capacity_tokens), prompt, output)
+    prefix_hits = _prefix_hit_ratio(first, last)
+    sizes = SequenceSizes(prompt, output, tokens_per_sequence, sequence_share, prefix_hits, last.config.block_size)
+    limit = concurrency_limit(capacity_tokens, sizes)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     queued = gauge([s.running for s in fast if queue_of(s)])
@@ -65,15 +72,16 @@ def derive(
         capacity_tokens=capacity_tokens,
         free_tokens=None if last.kv_usage is None else _times(1 - last.kv_usage, capacity_tokens),
         tokens_per_sequence=tokens_per_sequence,
-        next_prompt_tokens=_prompt_length(fast) or _prompt_length(slow),
-        output_tokens=_mean_of(first, last, "generation_length_sum", "generation_length_count"),
+        next_prompt_tokens=prompt,
+        output_tokens=output,
         demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
-        sustainable_sequences=_sustainable(tokens_per_sequence, capacity_tokens),
+        sustainable_sequences=None if limit is None else limit.sequences,
+        sustainable_arithmetic=None if limit is None else limit.arithmetic,
         seconds_to_full=_seconds_to_full(fast),
         generation_tokens_per_second=generation_rate,
         prompt_tokens_per_second=prompt_rate,
         recompute_ratio=_recompute_ratio(slow_window, sequence_share, capacity_tokens),
-        prefix_hit_ratio=_prefix_hit_ratio(first, last),
+        prefix_hit_ratio=prefix_hits,
         time_to_first_token=quantiles_between(first.time_to_first_token, last.time_to_first_token),
         inter_token_latency=quantiles_between(first.inter_token_latency, last.inter_token_latency),
         e2e_latency=quantiles_between(first.e2e_latency, last.e2e_latency),
@@ -198,10 +206,15 @@ def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: 
     return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
 
 
-def _sustainable(tokens_per_sequence: float | None, capacity_tokens: int | None) -> int | None:
-    if not tokens_per_sequence or not capacity_tokens:
-        return None
-    return safe_sequences(capacity_tokens, tokens_per_sequence)
+def _own(held: float | None, prompt: float | None, output: float | None) -> float | None:
+    """KV tokens a running sequence holds, of the *held* per running one.
+
+    Where requests end with their first token (a prefill server of a pair), finished ones keep their blocks until the decode server has
+    fetched them, and what is held per running one is no size of a request: it holds its prompt.
+    """
+    if held is None or prompt is None or output is None or output > _PREFILL_ONLY:
+        return held
+    return min(held, tokens_at_end(prompt, output, None))
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:

@@ -142,7 +142,9 @@ def _notes(args: argparse.Namespace, log: StartupLog | None, live: Live | None) 
     if live is not None and live.engines > 1:
         notes.append(f"{live.engines} engines; this is one of them, with the smallest pool")
     if live is not None and live.typical_tokens is not None and args.typical_tokens is None:
-        notes.append(f"a usual request has {number(live.typical_tokens)} tokens: mean of all that finished since the server started")
+        notes.append(
+            f"a usual request has {number(live.typical_tokens)} tokens: by all that finished since the server started and what runs now"
+        )
     if live is not None and log is None and args.config is not None and args.max_num_batched_tokens is None:
         notes.append("--max-num-batched-tokens is taken to be vLLM's default of 2048: give it where layers have a window and it is another")
     if live is not None and live.pool.at_most and args.config is None and log is None:

@@ -91,7 +91,9 @@ class Signals:
     demand_ratio: float | None = None
     """(running + waiting) x tokens per sequence / pool; above 1 one replica is not enough."""
     sustainable_sequences: int | None = None
-    """Sequences of the observed size that fit the pool with 20 % headroom."""
+    """How many may run at once without preempting one another; where fewer or more are advised for the cache's sake, the same number."""
+    sustainable_arithmetic: str | None = None
+    """How that was worked out."""
     seconds_to_full: float | None = None
     generation_tokens_per_second: float | None = None
     prompt_tokens_per_second: float | None = None

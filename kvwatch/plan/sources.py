@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
 from kvwatch.capacity.class_defaults import Defaults
+from kvwatch.capacity.concurrency import SequenceSizes
 from kvwatch.capacity.pool import pool_tokens, ranks_beside
 from kvwatch.capacity.pool_fit import PoolShape, from_blocks
 from kvwatch.capacity.startup_log import StartupLog, read_startup_log
@@ -29,7 +30,7 @@ class Live:
 
     pool: Pool
     typical_tokens: float | None
-    """Mean prompt and output of all requests that have finished since the server started."""
+    """KV tokens a request holds at its end, by all that have finished since the server started and by those that run now."""
     engines: int
     blocks: int | None
     """Of one engine."""
@@ -106,7 +107,7 @@ def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
             at_most=not counted and not is_of_one_kind(snapshot.engine.model_name),
             several_kinds=several,
         ),
-        typical_tokens=_mean_request(snapshot),
+        typical_tokens=_usual_request(snapshot, None if several else tokens),
         engines=len(pools),
         blocks=blocks,
         config=config,
@@ -121,9 +122,16 @@ def _shape(config: EngineConfig, blocks: int | None) -> PoolShape | None:
     return from_blocks(blocks, config.block_size, config.kv_cache_size_tokens / config.max_model_len, config.max_model_len)
 
 
-def _mean_request(snapshot: Snapshot) -> float | None:
-    """Mean tokens of prompt and output over all finished requests; ``None`` while none has finished."""
+def _usual_request(snapshot: Snapshot, pool: int | None) -> float | None:
+    """KV tokens of a request at its end; ``None`` while none has finished.
+
+    The mean of all that finished; where prompts share blocks of the *pool*, by what those hold that run (one sample of it is too noisy
+    elsewhere, and a pool of several kinds of layers tells nothing of it). The daemon has the same formula from the last two minutes.
+    """
     prompts, outputs = snapshot.prompt_length_count, snapshot.generation_length_count
     if not prompts or not outputs or snapshot.prompt_length_sum is None or snapshot.generation_length_sum is None:
         return None
-    return snapshot.prompt_length_sum / prompts + snapshot.generation_length_sum / outputs
+    held = snapshot.kv_usage * pool / snapshot.running if pool and snapshot.running and snapshot.kv_usage else None
+    hits = (snapshot.prefix_hits or 0.0) / snapshot.prefix_queries if snapshot.prefix_queries else None
+    sizes = SequenceSizes(snapshot.prompt_length_sum / prompts, snapshot.generation_length_sum / outputs, held, prefix_hits=hits)
+    return sizes.at_end if sizes.share_blocks else replace(sizes, held=None).at_end

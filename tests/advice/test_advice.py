@@ -7,6 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 import pytest
+from first_look import first_look, sized
 
 from kvwatch.advice import levers
 from kvwatch.advice.advise import LEVERS, advise
@@ -79,7 +80,7 @@ def verdict(cause):
 
 
 def advised(cause, found=None, config=CONFIG, known=KNOWN):
-    return advise(verdict(cause), signals() if found is None else found, config, known)
+    return first_look(verdict(cause), signals() if found is None else found, config, known)
 
 
 def change(changes, lever):
@@ -254,7 +255,7 @@ class TestMemory:
 
     def test_four_bit_weights_where_more_want_to_run_than_fit(self):
         assert change(advised(Cause.PREEMPTING), "4-bit weights (AWQ or GPTQ)").reason.startswith("28 sequences want to run, 10 fit")
-        assert change(advised(Cause.PREEMPTING, signals(running=4.0, waiting=2.0)), "4-bit weights (AWQ or GPTQ)") is None
+        assert change(advised(Cause.ADMISSION, signals(running=4.0, waiting=2.0)), "4-bit weights (AWQ or GPTQ)") is None
 
     def test_a_backlog_does_not_count_replicas(self):
         found = change(advised(Cause.ADMISSION, signals(demand_ratio=12.0)), "replicas")
@@ -424,7 +425,7 @@ SITUATIONS = [
 
 @pytest.mark.parametrize("cause", list(Cause))
 def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
-    orders = [[c.lever for c in advise(verdict(cause), *situation)] for situation in SITUATIONS]
+    orders = [[c.lever for c in first_look(verdict(cause), *situation)] for situation in SITUATIONS]
     said = {lever for order in orders for lever in order}
     start = f"| `{STATE_OF[cause]}` | `{cause}` | "
     section = (repository / "docs" / "advice.md").read_text()
@@ -441,8 +442,8 @@ def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
     after = (None, Followed(before=64, after=10, preempted_before=0.34, preempted_now=0.0))
     assert any(
-        lever(AdviceInputs(verdict(cause), *situation, followed)) is not None
+        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed)) is not None
         for cause in causes
-        for situation in SITUATIONS
+        for found, config, known in SITUATIONS
         for followed in after
     )

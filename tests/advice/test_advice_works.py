@@ -12,8 +12,8 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from first_look import first_look
 
-from kvwatch.advice.advise import advise
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import Cause, EngineConfig, EngineId, GaugeStats, Signals, State, Verdict, Window
 
@@ -110,7 +110,7 @@ def advised_slots(storm, blocks, slots):
         output_tokens=storm.output,
     )
     verdict = Verdict(EngineId("demo-8b", "0"), State.KV_BOUND, Cause.PREEMPTING, (), 0.0)
-    first = advise(verdict, seen, EngineConfig(block_size=BLOCK), KnownConfig(max_num_seqs=slots))[0]
+    first = first_look(verdict, seen, EngineConfig(block_size=BLOCK), KnownConfig(max_num_seqs=slots))[0]
     assert first.lever == "--max-num-seqs"
     assert first.proposed is not None
     return int(first.proposed)

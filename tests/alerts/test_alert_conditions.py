@@ -92,8 +92,8 @@ def test_a_storm_is_critical_names_engine_evidence_and_first_step_and_keeps_its_
         summary="vLLM throws running requests off the GPU and computes them again.",
         description="Engine 0 of demo-8b (kv_bound, preempting): 48 preemptions in 120 s, 40% of the requests that left the running batch; "
         "48 preemptions in 30 s, 50% of the requests that left the running batch (running 23, waiting 9, cache 98%). "
-        "First: let fewer requests in: limit concurrency at the proxy to 11, which the cache holds with headroom, "
-        "then lower --max-num-seqs.",
+        "First: let fewer requests in: limit concurrency at the proxy to 11, as many as the cache holds, "
+        "then --max-num-seqs to the same.",
     )
 
 
@@ -109,17 +109,16 @@ def advice(lever: str, current: str | None, proposed: str | None) -> tuple[Chang
 
 
 @pytest.mark.parametrize(
-    ("cause", "given", "tells"),
+    ("given", "fits", "limit"),
     [
-        pytest.param(Cause.PREEMPTING, advice("--max-num-seqs", "32", "11"), "then set --max-num-seqs to 11.", id="a storm"),
-        pytest.param(
-            Cause.PREEMPTING, advice("add replicas", "1", "2"), "then lower --max-num-seqs.", id="a storm, advice of something else"
-        ),
+        pytest.param(advice("--max-num-seqs", "32", "11"), 11, "11, as many as the cache holds", id="a number is advised"),
+        pytest.param(advice("replicas", "1", "2"), 11, "11, as many as the cache holds", id="something else is advised"),
+        pytest.param((), None, "half of what runs now", id="no size is known"),
     ],
 )
-def test_a_storm_names_the_number_that_is_advised(cause: Cause, given: tuple[Change, ...], tells: str) -> None:
-    (storm,) = EngineAlerts(Policy()).update(0.0, replace(PREEMPTING, cause=cause), STORM[1], given)
-    assert storm.description.endswith(tells)
+def test_a_storm_names_one_number_for_the_proxy_and_the_server(given: tuple[Change, ...], fits: int | None, limit: str) -> None:
+    (storm,) = EngineAlerts(Policy()).update(0.0, PREEMPTING, replace(STORM[1], sustainable_sequences=fits), given)
+    assert storm.description.endswith(f"limit concurrency at the proxy to {limit}, then --max-num-seqs to the same.")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvwatch import assess
+from kvwatch.advice import remembered
 from kvwatch.advice.advise import advise
 from kvwatch.assess import Judge, Judgement
 from kvwatch.config.policy import KnownConfig, Policy
@@ -35,7 +35,7 @@ def test_advice_that_raises_is_no_advice_and_changes_nothing_else(monkeypatch: p
         return advise(verdict, *rest)
 
     sound = list(storm(Judge(Policy(), KnownConfig(), 5.0)))
-    monkeypatch.setattr(assess, "advise", breaks)
+    monkeypatch.setattr(remembered, "advise", breaks)
     broken = list(storm(Judge(Policy(), KnownConfig(), 5.0)))
 
     assert {alert.name for alert in sound[-1].assessments[0].alerts} >= {"PreemptionStorm", "KVBound"}

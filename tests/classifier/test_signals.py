@@ -28,9 +28,10 @@ def test_tokens_of_the_pool_are_shared_out_by_what_runs():
     assert (found.demand_ratio, found.sustainable_sequences) == (pytest.approx(1.5), 5)
 
 
-def test_without_a_pool_size_there_are_no_tokens_to_speak_of():
+def test_without_a_pool_size_there_are_no_tokens_to_speak_of_but_shares_of_it():
+    # A sequence holds 60 % / 4 = 15 %: 1 / 0.15 x 0.8 = 5.33 fit with headroom.
     found = signals_of(*(snapshot(t, running=4.0, waiting=6.0, kv_usage=0.6) for t in (0, 5, 10)), capacity=None)
-    assert [found.tokens_per_sequence, found.free_tokens, found.demand_ratio, found.sustainable_sequences] == [None] * 4
+    assert [found.tokens_per_sequence, found.free_tokens, found.demand_ratio, found.sustainable_sequences] == [None, None, None, 5]
 
 
 def test_an_idle_engine_has_no_demand_and_no_tokens_per_sequence():

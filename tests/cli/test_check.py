@@ -346,6 +346,7 @@ def test_text_is_plain_when_piped_and_tells_everything(repository):
         "ITL",
         "P99",
         "KV cache",
+        "it holds",
         "KV demand",
         "advice",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from shell_fakes import ENGINE, FakeClock, scrape, snapshot
 
-from kvwatch import assess
+from kvwatch.advice import remembered
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings, TargetSettings
 from kvwatch.daemon.target_watch import TargetWatch
@@ -214,7 +214,7 @@ def test_advice_that_broke_is_counted_and_the_view_is_published_all_the_same(mon
     def breaks(*_):
         raise ZeroDivisionError("an error of ours")
 
-    monkeypatch.setattr(assess, "advise", breaks)
+    monkeypatch.setattr(remembered, "advise", breaks)
     watched = Watched()
     view = watched.tick(lambda at: scrape(at, snapshot(at)))
     assert (view.failure, view.assessments[0].advice) == (None, ())

@@ -6,15 +6,13 @@ import math
 from typing import Final
 
 from kvwatch.advice.inputs import AdviceInputs, power_of_two_from
-from kvwatch.capacity.pool import HEADROOM
+from kvwatch.advice.limit import SMALLEST_STEP
 from kvwatch.model import Change
 from kvwatch.text import number, percent
 
 _JUMP: Final = 5.0
 """P99 over median of the inter-token latency from which decoding is called uneven."""
 _FEWEST_STEP_TOKENS: Final = 512
-_SMALLEST_STEP: Final = 2
-"""Sequences: one more or one fewer is within what the mean size of a request gets wrong."""
 _WORTHWHILE: Final = 0.25
 """Share by which the cache must hold more sequences than may run for more slots to be worth a restart: below it the blocks bind next.
 On a real vLLM of 176 blocks with 8 slots bound, 32 slots had 50 % preempted and finished less than half."""
@@ -34,22 +32,13 @@ def fewer_sequences(inputs: AdviceInputs) -> Change | None:
             effect="preemptions stop once no more sequences run than the pool holds",
             caution="until then halve it and measure again",
         )
-    proposed, arithmetic = max(1, room.sequences), room.arithmetic
-    limit = min((count for count in (current, inputs.most_running) if count is not None), default=None)
-    if limit is not None and proposed > limit - _SMALLEST_STEP:
-        # The mean says they fit and yet they are preempted: lengths vary more than that. Go down from what runs.
-        running = min(limit, inputs.signals.running_while_queued or limit)
-        proposed = max(1, math.floor(running * (1 - HEADROOM)))
-        arithmetic = (
-            f"the mean size would allow {room.sequences}, yet {number(running)} running are preempted: {number(running)} × {1 - HEADROOM:g}"
-        )
     redone = inputs.signals.recompute_ratio
     share = f"; about {percent(redone)} of the work is being done again" if redone else ""
     return Change(
         lever="--max-num-seqs",
         current=None if current is None else str(current),
-        proposed=str(proposed),
-        reason=arithmetic + share,
+        proposed=str(room.sequences),
+        reason=room.arithmetic + share,
         effect="preemptions stop; requests wait in the queue once instead of being computed twice",
         caution=_unfinished(inputs) or "the queue stays as long as demand does: this ends the waste, not the overload",
     )
@@ -72,7 +61,7 @@ def more_sequences(inputs: AdviceInputs) -> Change | None:
             effect="requests stop waiting for a slot",
             caution="double it while throughput still grows and nothing is preempted",
         )
-    least = max(_SMALLEST_STEP, math.ceil(_WORTHWHILE * current))
+    least = max(SMALLEST_STEP, math.ceil(_WORTHWHILE * current))
     proposed = min(room.sequences, max(wanted, current + least))
     if proposed < current + least:
         return None

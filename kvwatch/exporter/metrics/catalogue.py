@@ -130,7 +130,7 @@ SIGNAL_GAUGES: Final = (
         lambda signals: signals.seconds_to_full,
     ),
     SignalGauge(
-        _gauge("sustainable_sequences", "Sequences of the observed size that fit the KV cache with headroom to spare."),
+        _gauge("sustainable_sequences", "Sequences that may run at once without preempting one another, by what the KV cache holds."),
         lambda signals: signals.sustainable_sequences,
     ),
     SignalGauge(

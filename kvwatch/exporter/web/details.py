@@ -96,7 +96,7 @@ def _capacity(signals: Signals) -> tuple[Fact, ...]:
         ),
         (
             signals.sustainable_sequences,
-            Fact("Safe concurrency", f"{number(signals.sustainable_sequences)} sequences", "fit with headroom"),
+            Fact("Safe concurrency", f"{number(signals.sustainable_sequences)} sequences", signals.sustainable_arithmetic or ""),
         ),
         (signals.demand_ratio, Fact("Demand", percent(signals.demand_ratio), "of the cache; above 100 % one replica is not enough")),
         (signals.seconds_to_full, Fact("Full in", _until(signals.seconds_to_full), "at the present rate")),
