@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit, tokens_at_end
+from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 from kvwatch.capacity.pool import demand, seconds_to_full
 from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.saturation import ThroughputCurve, work_of
+from kvwatch.classifier.sizes import mean_of, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
 from kvwatch.classifier.windows import computed_prompt, gauge, increase, preemption_ratio, prefill_share, queue_of, rate, summarise
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import GaugeStats, Saturation, Signals, Snapshot, Window
@@ -21,10 +22,6 @@ _LONGEST_FORECAST: Final = 3600.0
 """Seconds; a cache that fills more slowly does not fill."""
 _CEILING_TOLERANCE: Final = 0.02
 """Two percent: a count of 256 slots dips by a few while finished requests are replaced."""
-_LARGE: Final = 0.75
-"""Part of the largest batch of a window from which on a batch is a large one (two of eight share a prefix: ``shared_prefix_v032``)."""
-_PREFILL_ONLY: Final = 1.0
-"""Tokens a request generates on the prefill server of a pair."""
 _FILL_SECONDS: Final = 10.0
 """A fill rate over less than this is noise."""
 
@@ -47,10 +44,10 @@ def derive(
     fast = history.within(max(policy.window.fast, 2 * interval), slack)
     slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
-    sequence_share = _sequence_share(fast, history.traffic.held_at_rest)
-    prompt, output = _prompt_length(fast) or _prompt_length(slow), _mean_of(first, last, "generation_length_sum", "generation_length_count")
-    tokens_per_sequence = _own(_times(_sequence_share(slow, history.traffic.held_at_rest), capacity_tokens), prompt, output)
-    prefix_hits = _prefix_hit_ratio(first, last)
+    sequence_share = sequence_share_of(fast, history.traffic.held_at_rest)
+    prompt, output = prompt_length(fast) or prompt_length(slow), mean_of(first, last, "generation_length_sum", "generation_length_count")
+    tokens_per_sequence = own_tokens(_times(sequence_share_of(slow, history.traffic.held_at_rest), capacity_tokens), prompt, output)
+    prefix_hits = prefix_hit_ratio_of(first, last)
     sizes = SequenceSizes(prompt, output, tokens_per_sequence, sequence_share, prefix_hits, last.config.block_size)
     limit = concurrency_limit(capacity_tokens, sizes)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
@@ -124,18 +121,6 @@ def _times(share: float | None, tokens: int | None) -> float | None:
     return None if share is None or tokens is None else share * tokens
 
 
-def _sequence_share(snapshots: Sequence[Snapshot], held_at_rest: float | None) -> float | None:
-    """Share of the pool that one running sequence holds, in the largest batches: of a shared prefix few sequences seem to hold much each.
-
-    What is held while nobody runs is not theirs.
-    """
-    nobodys = held_at_rest or 0.0
-    known = [(max(0.0, s.kv_usage - nobodys), s.running) for s in snapshots if s.running and s.kv_usage is not None]
-    most = max((running for _, running in known), default=0.0)
-    shares = [held / running for held, running in known if running >= _LARGE * most]
-    return sum(shares) / len(shares) if shares else None
-
-
 def _more(counted: float | None, seen: float) -> float | None:
     """Preemptions: a counter may lag behind what the gauges show, and gauges see only a part."""
     return max(counted, seen) if counted is not None else (seen or None)
@@ -171,30 +156,6 @@ def _at_ceiling(snapshot: Snapshot, ceiling: float) -> bool:
     return bool(queue_of(snapshot)) and snapshot.running is not None and 0 < ceiling * (1 - _CEILING_TOLERANCE) <= snapshot.running
 
 
-def _mean_of(first: Snapshot, last: Snapshot, sum_name: str, count_name: str) -> float | None:
-    """Mean of what a histogram's ``_sum`` and ``_count`` gained; over its whole life while nothing came in this window."""
-    total, count = getattr(last, sum_name), getattr(last, count_name)
-    gained, new = increase(getattr(first, sum_name), total), increase(getattr(first, count_name), count)
-    if gained is not None and new and gained >= 0:
-        return float(gained / new)
-    return float(total / count) if total and count else None
-
-
-def _prompt_length(snapshots: Sequence[Snapshot]) -> float | None:
-    """Mean length of the prompts admitted lately.
-
-    ``prompt_tokens_total`` jumps by a whole prompt when its first token comes, as ``time_to_first_token`` counts one, so
-    their quotient is younger than ``request_prompt_tokens``, which is observed only at the end of a request.
-    """
-    first, last = snapshots[0], snapshots[-1]
-    tokens = increase(first.prompt_tokens, last.prompt_tokens)
-    if tokens and first.time_to_first_token is not None and last.time_to_first_token is not None:
-        admitted = last.time_to_first_token.count - first.time_to_first_token.count
-        if admitted > 0:
-            return tokens / admitted
-    return _mean_of(first, last, "prompt_length_sum", "prompt_length_count")
-
-
 def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: int | None) -> float | None:
     """KV the present requests would like to hold, as a multiple of the pool: (running + waiting) x tokens per sequence / pool."""
     if last.running is None or last.waiting is None:
@@ -204,17 +165,6 @@ def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: 
     if tokens_per_sequence is None or not capacity_tokens:
         return None
     return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
-
-
-def _own(held: float | None, prompt: float | None, output: float | None) -> float | None:
-    """KV tokens a running sequence holds, of the *held* per running one.
-
-    Where requests end with their first token (a prefill server of a pair), finished ones keep their blocks until the decode server has
-    fetched them, and what is held per running one is no size of a request: it holds its prompt.
-    """
-    if held is None or prompt is None or output is None or output > _PREFILL_ONLY:
-        return held
-    return min(held, tokens_at_end(prompt, output, None))
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:
@@ -243,11 +193,6 @@ def _recompute_ratio(window: Window, sequence_share: float | None, capacity_toke
     redone = window.preemptions * lost
     computed = redone + prompt + window.generation_tokens
     return redone / computed if computed > 0 else None
-
-
-def _prefix_hit_ratio(first: Snapshot, last: Snapshot) -> float | None:
-    queries, hits = increase(first.prefix_queries, last.prefix_queries), increase(first.prefix_hits, last.prefix_hits)
-    return min(1.0, hits / queries) if queries and hits is not None else None
 
 
 def _saturation(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:

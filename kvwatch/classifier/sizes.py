@@ -1,0 +1,67 @@
+"""How large the requests of one engine are, from its snapshots: means of prompt and output, and what a running sequence holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kvwatch.capacity.concurrency import tokens_at_end
+from kvwatch.classifier.windows import increase
+from kvwatch.model import Snapshot
+
+_LARGE: Final = 0.75
+"""Part of the largest batch of a window from which on a batch is a large one (two of eight share a prefix: ``shared_prefix_v032``)."""
+_PREFILL_ONLY: Final = 1.0
+"""Tokens a request generates on the prefill server of a pair."""
+
+
+def sequence_share_of(snapshots: Sequence[Snapshot], held_at_rest: float | None) -> float | None:
+    """Share of the pool that one running sequence holds, in the largest batches: of a shared prefix few sequences seem to hold much each.
+
+    What is held while nobody runs is not theirs.
+    """
+    nobodys = held_at_rest or 0.0
+    known = [(max(0.0, s.kv_usage - nobodys), s.running) for s in snapshots if s.running and s.kv_usage is not None]
+    most = max((running for _, running in known), default=0.0)
+    shares = [held / running for held, running in known if running >= _LARGE * most]
+    return sum(shares) / len(shares) if shares else None
+
+
+def own_tokens(held: float | None, prompt: float | None, output: float | None) -> float | None:
+    """KV tokens a running sequence holds, of the *held* per running one.
+
+    Where requests end with their first token (a prefill server of a pair), finished ones keep their blocks until the decode server has
+    fetched them, and what is held per running one is no size of a request: it holds its prompt.
+    """
+    if held is None or prompt is None or output is None or output > _PREFILL_ONLY:
+        return held
+    return min(held, tokens_at_end(prompt, output, None))
+
+
+def mean_of(first: Snapshot, last: Snapshot, sum_name: str, count_name: str) -> float | None:
+    """Mean of what a histogram's ``_sum`` and ``_count`` gained; over its whole life while nothing came in this window."""
+    total, count = getattr(last, sum_name), getattr(last, count_name)
+    gained, new = increase(getattr(first, sum_name), total), increase(getattr(first, count_name), count)
+    if gained is not None and new and gained >= 0:
+        return float(gained / new)
+    return float(total / count) if total and count else None
+
+
+def prompt_length(snapshots: Sequence[Snapshot]) -> float | None:
+    """Mean length of the prompts admitted lately.
+
+    ``prompt_tokens_total`` jumps by a whole prompt when its first token comes, as ``time_to_first_token`` counts one, so
+    their quotient is younger than ``request_prompt_tokens``, which is observed only at the end of a request.
+    """
+    first, last = snapshots[0], snapshots[-1]
+    tokens = increase(first.prompt_tokens, last.prompt_tokens)
+    if tokens and first.time_to_first_token is not None and last.time_to_first_token is not None:
+        admitted = last.time_to_first_token.count - first.time_to_first_token.count
+        if admitted > 0:
+            return tokens / admitted
+    return mean_of(first, last, "prompt_length_sum", "prompt_length_count")
+
+
+def prefix_hit_ratio_of(first: Snapshot, last: Snapshot) -> float | None:
+    queries, hits = increase(first.prefix_queries, last.prefix_queries), increase(first.prefix_hits, last.prefix_hits)
+    return min(1.0, hits / queries) if queries and hits is not None else None
