@@ -63,5 +63,6 @@ def prompt_length(snapshots: Sequence[Snapshot]) -> float | None:
 
 
 def prefix_hit_ratio_of(first: Snapshot, last: Snapshot) -> float | None:
+    """Share of the prompt tokens looked up between two snapshots that were found in the prefix cache (0..1)."""
     queries, hits = increase(first.prefix_queries, last.prefix_queries), increase(first.prefix_hits, last.prefix_hits)
     return min(1.0, hits / queries) if queries and hits is not None else None
