@@ -37,6 +37,8 @@ class Judge:
         self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
         self._engine_advice: dict[EngineId | None, RememberedAdvice] = {}
         self._process_started: float | None = None
+        self._of_version = known
+        """What is known, with the version the server names where the operator has named none."""
         self._interval = interval
         self._target_alerts = TargetAlerts(interval)
 
@@ -50,7 +52,14 @@ class Judge:
     def scraped(self, scrape: Scrape) -> Judgement:
         """Judge a successful scrape."""
         self._process_started = scrape.process_start_time
+        self._of_version = self._with_version(scrape.vllm_version)
         return self._judgement(self._classifier.observe(scrape), scrape.at, None)
+
+    def _with_version(self, version: str | None) -> KnownConfig:
+        known = self._known
+        if version is None or known.vllm_version is not None:
+            return known
+        return known.model_copy(update={"vllm_version": version})
 
     def failed(self, failure: ScrapeFailure) -> Judgement:
         """Judge a failed scrape."""
@@ -73,7 +82,7 @@ class Judge:
 
     def _advised(self, at: float, assessment: Assessment, faults: list[Exception]) -> Assessment:
         try:
-            return self._engine_advice[assessment.verdict.engine].advised(assessment, at, self._known, self._process_started)
+            return self._engine_advice[assessment.verdict.engine].advised(assessment, at, self._of_version, self._process_started)
         except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
             faults.append(error)
             return assessment

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.advice.followed import Followed
 from kvwatch.capacity.concurrency import ConcurrencyLimit
+from kvwatch.capacity.versions import is_at_least
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import EngineConfig, Signals, Verdict
 
@@ -69,15 +69,9 @@ class AdviceInputs:
 
     def has_version(self, minimum: str) -> bool | None:
         """Whether the detected vLLM is at least *minimum*; ``None`` while its version is not known."""
-        return None if self.known.vllm_version is None else _numbers(self.known.vllm_version) >= _numbers(minimum)
+        return is_at_least(self.known.vllm_version, minimum)
 
 
 def power_of_two_from(tokens: float) -> int:
     """The smallest power of two that is not below *tokens*: how step budgets are written."""
     return 1 << max(0, math.ceil(math.log2(max(tokens, 1.0))))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Such as ``0.10.1.1`` and ``v0.9.2rc1`` as something that can be compared."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
-    return tuple(int(part) for part in found[1].split(".")) if found else ()

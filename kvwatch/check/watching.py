@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from kvwatch.assess import Judge
 from kvwatch.check.report import Report
@@ -17,6 +15,7 @@ from kvwatch.errors import ScrapeError
 from kvwatch.model import ScrapeFailure
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.label_memory import LabelMemory
+from kvwatch.poller.version import server_version
 from kvwatch.poller.vllm import parse_scrape
 
 _GIVE_UP_AFTER: Final = 3
@@ -59,11 +58,5 @@ def with_version(known: KnownConfig, url: str, fetch: Fetch) -> KnownConfig:
     """The same with the version the server itself names at ``/version``, where nobody has said it and the server does."""
     if known.vllm_version is not None:
         return known
-    parts = urlsplit(url)
-    base = parts.path.rstrip("/").removesuffix("/metrics")
-    try:
-        answer = json.loads(fetch(urlunsplit((parts.scheme, parts.netloc, f"{base}/version", "", ""))))
-    except (ScrapeError, ValueError):
-        return known
-    version = answer.get("version") if isinstance(answer, dict) else None
-    return known.model_copy(update={"vllm_version": version}) if isinstance(version, str) and version[:1].isdigit() else known
+    version = server_version(url, fetch)
+    return known if version is None else known.model_copy(update={"vllm_version": version})

@@ -141,6 +141,8 @@ class Scrape:
     """``http_requests_total`` over the inference handlers but for what was refused (4xx): responses that ended, for whatever reason."""
     gpu_utilization: float | None = None
     """0..1 of the busiest GPU of this target, from a GPU exporter where one is configured."""
+    vllm_version: str | None = None
+    """As the server names it at ``/version``, where it was asked and has answered."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Signal -> the vLLM name that carried it, e.g. ``{"kv_usage": "vllm:gpu_cache_usage_perc"}``."""
     engines_dropped: int = 0

@@ -15,6 +15,7 @@ from kvwatch.model import Scrape
 from kvwatch.poller.fetch import Fetch, fetch
 from kvwatch.poller.gpu import scrape_gpu
 from kvwatch.poller.label_memory import LabelMemory
+from kvwatch.poller.version import ServerVersion
 from kvwatch.poller.vllm import parse_scrape
 
 _log = structlog.get_logger(__name__)
@@ -35,13 +36,13 @@ class TargetReader:
         self._fetch = fetch_as(settings.poll, clock)
         self._fetch_gpu = partial(fetch, deadline=_GPU_SECONDS, max_bytes=settings.poll.max_body_bytes, clock=clock)
         self._memory = LabelMemory()
+        self._version = ServerVersion(target.url, self._fetch)
         self._gpu_not_before = 0.0
 
     def __call__(self) -> Scrape:
         """Scrape once. Raises `ScrapeError`."""
         scrape = parse_scrape(self._fetch(self._url), self._clock.monotonic(), self._clock.unix(), self._memory)
-        utilization = self._gpu_utilization()
-        return scrape if utilization is None else replace(scrape, gpu_utilization=utilization)
+        return replace(scrape, gpu_utilization=self._gpu_utilization(), vllm_version=self._version.of(scrape.process_start_time))
 
     def _gpu_utilization(self) -> float | None:
         """Optional evidence: without it the verdict stands on vLLM's own numbers, and one that hangs is left alone for a while."""
