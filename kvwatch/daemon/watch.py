@@ -70,7 +70,7 @@ class Daemon:
         )
         self._history = ChartHistory()
         self._schedule = Schedule(SystemClock(), self._overrun)
-        self._discovery = Discovery(settings.targets, settings.discovery, shard=parse_shard(settings.shard))
+        self._discovery = self._discovery_of(settings)
         self._discovery_errors: tuple[str, ...] = ()
         self._discovered = False
         self._watches: dict[str, TargetWatch] = {}
@@ -126,7 +126,7 @@ class Daemon:
         Certificates and the file of the web configuration need no reload: they are read again when they change.
         """
         needs_restart = differing(self._settings, settings)
-        discovery = Discovery(settings.targets, settings.discovery, shard=parse_shard(settings.shard))
+        discovery = self._discovery_of(settings)
         with self._following:
             fixed = {"web": self._settings.web, "alertmanager": self._settings.alertmanager, "log": self._settings.log}
             poll = settings.poll.model_copy(update={"interval": self._settings.poll.interval})
@@ -160,6 +160,12 @@ class Daemon:
     def ready(self) -> bool:
         """Whether it is known what to watch, and every target was polled once."""
         return self._discovered and all(view.at is not None for view in self.views())
+
+    def _discovery_of(self, settings: Settings) -> Discovery:
+        """What finds the targets of this shard."""
+        shard = parse_shard(settings.shard)
+        self._telemetry.sharded(*shard)
+        return Discovery(settings.targets, settings.discovery, shard=shard)
 
     def _discover(self) -> None:
         """Look which targets there are now, and watch those."""

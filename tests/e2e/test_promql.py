@@ -249,6 +249,7 @@ CONTRACT: dict[str, set[str]] = {
     "log_lines_dropped_total": set(),
     "config_last_reload_successful": set(),
     "config_last_reload_success_timestamp_seconds": set(),
+    "shards": {"shard"},
     "collect_faults_total": set(),
     "advice_faults_total": {"target"},
 }

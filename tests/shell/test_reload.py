@@ -17,6 +17,7 @@ from kvwatch.config.settings import Settings
 from kvwatch.daemon.reloading import Reloading
 from kvwatch.daemon.watch import Daemon
 from kvwatch.errors import ConfigError
+from kvwatch.poller.sharding import shard_of
 
 WEB = {"listen_address": "127.0.0.1:0"}
 POLL = {"interval": "0.1s"}
@@ -52,6 +53,19 @@ def test_targets_come_and_go_and_those_that_stay_keep_their_history(daemon):
     assert eventually(lambda: names(daemon) == ["b", "c"])
     assert daemon._watches["b"] is kept
     assert eventually(daemon.ready)
+
+
+def test_another_shard_is_another_part_of_the_same_targets(daemon):
+    def shards():
+        return [(sample.labels, sample.value) for family in daemon._telemetry.registry.collect() for sample in family.samples
+                if sample.name == "kvwatch_shards"]  # fmt: skip
+
+    assert shards() == [({"shard": "0"}, 1)]
+    part = [name for name in ("a", "b", "c", "d") if shard_of(f"http://{name}/metrics", 2) == 1]
+    assert 0 < len(part) < 4
+    daemon.reload(settings("a", "b", "c", "d", shard="1/2"))
+    assert eventually(lambda: names(daemon) == part)
+    assert shards() == [({"shard": "1"}, 2)]
 
 
 def test_a_target_of_another_url_under_the_same_name_begins_anew(daemon):

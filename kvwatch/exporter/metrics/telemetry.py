@@ -72,6 +72,12 @@ class Telemetry(Collector):
         self._reload_at = Gauge(
             "kvwatch_config_last_reload_success_timestamp_seconds", "When a configuration was taken over last.", registry=self.registry
         )
+        self._shards = Gauge(
+            "kvwatch_shards",
+            "How many kvwatches share the targets; the label is which of them this one is.",
+            ["shard"],
+            registry=self.registry,
+        )
         self._polls: dict[str, _Polls] = {}
         self._lock = threading.Lock()
         self.registry.register(self)
@@ -107,6 +113,11 @@ class Telemetry(Collector):
         self._reload_ok.set(good)
         if good:
             self._reload_at.set(unix)
+
+    def sharded(self, index: int, total: int) -> None:
+        """Say which shard of how many it is: *index* from 0, of *total*."""
+        self._shards.clear()
+        self._shards.labels(str(index)).set(total)
 
     def target_added(self, target: str) -> None:
         """Begin to count for a target."""
