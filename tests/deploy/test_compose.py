@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -76,3 +77,10 @@ def test_grafana_is_provisioned_with_the_data_source_and_the_dashboards(folder, 
     mounted = {mount.split(":")[1] for mount in compose["services"]["grafana"]["volumes"]}
     assert {f"{provider['options']['path']}/kvwatch-{name}.json" for name in ("fleet", "engine")} <= mounted
     assert compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] in mounted
+
+
+def test_the_readme_starts_it_from_the_root_with_the_profile_of_its_env_file(repository, folder):
+    """Compose reads .env beside the first file it is given."""
+    [named] = re.findall(r"docker compose -f (\S+) up --build", (repository / "README.md").read_text())
+    assert repository / named == folder / "compose.yaml"
+    assert (folder / ".env").is_file()
