@@ -82,6 +82,7 @@ def derive(
         time_to_first_token=quantiles_between(first.time_to_first_token, last.time_to_first_token),
         inter_token_latency=quantiles_between(first.inter_token_latency, last.inter_token_latency),
         e2e_latency=quantiles_between(first.e2e_latency, last.e2e_latency),
+        queue_time=quantiles_between(first.queue_time, last.queue_time),
         process_cpu_ratio=process_cpu_ratio,
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,

@@ -13,7 +13,16 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kvwatch.config.policy import KnownConfig, Objectives, Section, Thresholds, Windows
-from kvwatch.config.values import CommaSeparated, Labels, PositiveDuration, check_url, comma_separated, metrics_url, parse_shard
+from kvwatch.config.values import (
+    CommaSeparated,
+    Labels,
+    PositiveDuration,
+    check_labels,
+    check_url,
+    comma_separated,
+    metrics_url,
+    parse_shard,
+)
 from kvwatch.config.web import WebSettings
 
 DEFAULT_TARGET: Final = "http://127.0.0.1:8000/metrics"
@@ -30,11 +39,18 @@ class TargetSettings(KnownConfig):
     """Where the metrics are."""
     name: str = ""
     """Value of the ``target`` label; the URL when empty."""
+    labels: Labels = Field(default={})
+    """More labels of this target's series and alerts, such as namespace and pod."""
 
     @field_validator("url")
     @classmethod
     def _url_is_usable(cls, url: str) -> str:
         return metrics_url(url, ("http", "https", "dns+http", "dns+https"))
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_are_free(cls, labels: dict[str, str]) -> dict[str, str]:
+        return check_labels(labels)
 
     @model_validator(mode="after")
     def _name_defaults_to_url(self) -> Self:

@@ -16,6 +16,26 @@ _MOST_SHARDS: Final = 100
 """Each target is weighed for every shard, at every look around."""
 _ROOTS: Final = ("", "/v1")
 """Paths at which vLLM serves no metrics, and which are what its users have at hand."""
+_LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,99}")
+TAKEN_LABELS: Final = frozenset(
+    {
+        "alert",
+        "alertname",
+        "cause",
+        "engine",
+        "model_name",
+        "name",
+        "priority",
+        "quantile",
+        "reason",
+        "severity",
+        "signal",
+        "state",
+        "target",
+        "window",
+    }
+)
+"""Labels kvwatch gives its own series and alerts."""
 _COUNT: Final = re.compile(r"[0-9]{1,3}")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
@@ -90,6 +110,16 @@ def metrics_url(given: str, schemes: tuple[str, ...] = ("http", "https")) -> str
         text = f"http://{text}"
     parts = urlsplit(check_url(text, schemes))
     return urlunsplit(parts._replace(path="/metrics")) if parts.path.rstrip("/") in _ROOTS else text
+
+
+def check_labels(labels: dict[str, str]) -> dict[str, str]:
+    """The labels of a target, if its series can carry them; raises `ValueError` naming the first that cannot be one."""
+    for name in labels:
+        if not _LABEL.fullmatch(name):
+            raise ValueError(f"{name!r} is not a label name")
+        if name in TAKEN_LABELS:
+            raise ValueError(f"the label {name} is kvwatch's own")
+    return labels
 
 
 PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, le=_LONGEST)]

@@ -42,7 +42,7 @@ class TargetWatch:
         self._clock = clock
         self._telemetry = telemetry
         self._publish = publish
-        self.view = TargetView(target.name, target.url, interval, at=None)
+        self.view = TargetView(target.name, target.url, interval, at=None, labels=target.labels)
         self._dropped = 0
         self._change: Callable[[], None] | None = None
 
@@ -81,6 +81,7 @@ class TargetWatch:
             assessments=judgement.assessments,
             alerts=judgement.alerts,
             sources=found.sources if isinstance(found, Scrape) else before.sources,
+            labels=self.target.labels,
         )
         self._telemetry.scrape_ended(before.name, failure.reason if failure else None)
         self._note_dropped(found.engines_dropped if isinstance(found, Scrape) else 0)

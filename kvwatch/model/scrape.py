@@ -102,6 +102,7 @@ class Snapshot:
     time_to_first_token: Histogram | None = None
     inter_token_latency: Histogram | None = None
     e2e_latency: Histogram | None = None
+    queue_time: Histogram | None = None
     prompt_length_sum: float | None = _counter()
     """``request_prompt_tokens_sum`` over finished requests, with `prompt_length_count`."""
     prompt_length_count: float | None = _counter()

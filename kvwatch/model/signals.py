@@ -103,6 +103,8 @@ class Signals:
     time_to_first_token: Quantiles | None = None
     inter_token_latency: Quantiles | None = None
     e2e_latency: Quantiles | None = None
+    queue_time: Quantiles | None = None
+    """From arrival until a request first runs."""
     process_cpu_ratio: float | None = None
     """Cores used by the API server process (``process_cpu_seconds_total`` per second)."""
     gpu_utilization: float | None = None

@@ -87,6 +87,8 @@ class TargetView:
     alerts: tuple[Alert, ...] = ()
     """Alerts about the target itself (``TargetDown``)."""
     sources: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What whoever named the target says of it beside its address, such as namespace, pod and node."""
 
 
 def recommended_max_num_seqs(advice: Sequence[Change]) -> int | None:

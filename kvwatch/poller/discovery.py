@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from kvwatch.config.settings import DiscoverySettings, TargetSettings
+from kvwatch.config.values import TAKEN_LABELS
 from kvwatch.config.yaml_file import YamlError, parse_yaml, read_text
 from kvwatch.poller.lookup import Lookup, LookupFailed
 from kvwatch.poller.sharding import shard_of
@@ -137,7 +138,7 @@ def read_file_sd(path: Path) -> list[TargetSettings]:
     """The targets of one file_sd file, JSON or YAML by its suffix. Raises `ValueError` naming the first error.
 
     ``__scheme__`` (http) and ``__metrics_path__`` (/metrics) are honoured. ``instance`` names the target where its group has only one.
-    Other labels belong to Prometheus and are ignored: kvwatch's series carry the target's name and nothing more.
+    Labels that begin with two underscores belong to Prometheus, and those kvwatch has itself are its own; all others stay with the target.
     """
     text = read_text(path)
     try:
@@ -160,7 +161,11 @@ def _file_target(host: str, group: _Group) -> TargetSettings:
     if "/" in host:
         raise ValueError(f"{host!r} is not host:port: the scheme goes into __scheme__, the path into __metrics_path__")
     name = group.labels.get("instance", "") if len(group.targets) == 1 else ""
-    return TargetSettings(url=f"{scheme}://{host}/{path.removeprefix('/')}", name=name)
+    return TargetSettings(url=f"{scheme}://{host}/{path.removeprefix('/')}", name=name, labels=_own_labels(group.labels))
+
+
+def _own_labels(labels: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in labels.items() if not name.startswith("__") and name not in {*TAKEN_LABELS, "instance"}}
 
 
 def _distinct(found: Iterable[TargetSettings], errors: list[str]) -> Iterator[TargetSettings]:

@@ -89,6 +89,7 @@ SIGNALS: Final = (
             "time_per_output_token_seconds",  # V0 0.3.3, V1 0.7.1 - 0.11.2, hidden until 0.14
         ),
     ),
+    SignalName("queue_time", Kind.HISTOGRAM, ("request_queue_time_seconds",)),  # V0 0.6.5, V1 0.8.0 -
     SignalName("e2e_latency", Kind.HISTOGRAM, ("e2e_request_latency_seconds",)),  # V0 0.3.3, V1 0.7.3 -
     SignalName("prompt_length_sum", Kind.SUM, ("request_prompt_tokens",)),  # V0 0.4.2, V1 0.7.1 -
     SignalName("prompt_length_count", Kind.COUNT, ("request_prompt_tokens",)),

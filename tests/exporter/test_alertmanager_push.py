@@ -443,3 +443,15 @@ def test_posts_that_hang_do_not_hold_up_the_stop(seconds) -> None:
         assert seconds(push.stop) < 0.5
     finally:
         released.set()
+
+
+def test_the_labels_of_a_target_are_on_its_alerts() -> None:
+    bench = Bench(labels={"cluster": "eu-1", "pod": "of-kvwatch"})
+    bench.push.publish(replace(view(storm(since=0.0)), labels={"namespace": "prod", "pod": "vllm-0"}))
+    bench.step()
+    ((alert,),) = bench.them.take()
+    assert {name: alert["labels"][name] for name in ("cluster", "namespace", "pod")} == {
+        "cluster": "eu-1",
+        "namespace": "prod",
+        "pod": "vllm-0",
+    }

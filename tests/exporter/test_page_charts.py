@@ -13,7 +13,8 @@ NOW = 10_000.0
 near: Any = pytest.approx
 """Stands in a value's place when whole segments are compared."""
 START = NOW - SPAN_SECONDS
-HALF_AN_HOUR = Timeline(NOW, SPAN_SECONDS)
+UNIX = 1_800_000_000.0  # 08:00 UTC
+HALF_AN_HOUR = Timeline(NOW, SPAN_SECONDS, UNIX)
 
 
 def drawn(*samples: tuple[float, float | None], gap: float = 25.0, top: float = 1.0) -> str:
@@ -59,15 +60,15 @@ def test_three_missed_polls_are_a_gap():
 @pytest.mark.parametrize(
     ("age", "span", "ticks"),
     [
-        pytest.param(None, 120.0, ("2 min ago", "1", "now"), id="nothing yet"),
-        pytest.param(60.0, 120.0, ("2 min ago", "1", "now"), id="a minute"),
-        pytest.param(121.0, 300.0, ("5 min ago", "2.5", "now"), id="two minutes"),
-        pytest.param(1800.0, 1800.0, ("30 min ago", "15", "now"), id="half an hour"),
-        pytest.param(1805.0, 1800.0, ("30 min ago", "15", "now"), id="a little more"),
+        pytest.param(None, 120.0, ("07:58", "07:59", "08:00 UTC"), id="nothing yet"),
+        pytest.param(60.0, 120.0, ("07:58", "07:59", "08:00 UTC"), id="a minute"),
+        pytest.param(121.0, 300.0, ("07:55", "07:57", "08:00 UTC"), id="two minutes"),
+        pytest.param(1800.0, 1800.0, ("07:30", "07:45", "08:00 UTC"), id="half an hour"),
+        pytest.param(1805.0, 1800.0, ("07:30", "07:45", "08:00 UTC"), id="a little more"),
     ],
 )
 def test_the_time_axis_is_no_longer_than_the_history(age, span, ticks):
-    timeline = Timeline.since(None if age is None else NOW - age, NOW)
+    timeline = Timeline.since(None if age is None else NOW - age, NOW, UNIX)
     assert (timeline.span, timeline.ticks) == (span, ticks)
     assert timeline.x(NOW) == 360.0
     assert timeline.x(NOW - span) == 0.0
@@ -105,11 +106,12 @@ def test_the_band_is_told_in_minutes():
 
 def point(at: float, **numbers: float | None) -> Point:
     usual: dict[str, Any] = {"at": at, "state": State.HEALTHY, "kv_mean": 0.5, "kv_peak": 0.75, "running": 3.0, "waiting": 0.0}
-    return Point(**(usual | {"preemption_ratio": 0.0, "tokens_per_second": 401.5} | numbers))
+    return Point(**(usual | {"preemption_ratio": 0.0, "tokens_per_second": 401.5, "first_token": 0.25, "queue_time": None} | numbers))
 
 
 def test_the_plots_carry_axis_values_latest_numbers_and_words():
-    kv, requests, ratio, tokens = charts([point(NOW - 10.0), point(NOW, waiting=12.0)], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
+    points = [point(NOW - 10.0), point(NOW, waiting=12.0)]
+    kv, requests, ratio, tokens, first, queued = charts(points, HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
     assert (kv.top, kv.middle, kv.bottom) == ("100 %", "50 %", "0")
     assert [(line.name, line.latest) for line in kv.lines] == [
         ("mean", "50\N{NARROW NO-BREAK SPACE}%"),
@@ -118,12 +120,14 @@ def test_the_plots_carry_axis_values_latest_numbers_and_words():
     assert (requests.top, requests.middle) == ("15", "7.5")
     assert requests.summary == "Requests over the last 30 minutes: running 3 now, 3 to 3; waiting 12 now, 0 to 12"
     assert (tokens.top, tokens.lines[0].latest) == ("500", "402")
+    assert (first.top, first.lines[0].latest) == ("300\N{NARROW NO-BREAK SPACE}ms", "250\N{NARROW NO-BREAK SPACE}ms")
+    assert (queued.lines[0].path, queued.lines[0].latest) == ("", "\N{EN DASH}")
     assert ratio.limit == pytest.approx(HEIGHT / 2), "without preemptions the axis ends at twice the limit"
     assert ratio.limit_name == "page at 10\N{NARROW NO-BREAK SPACE}%"
 
 
 def test_the_limit_line_sinks_as_the_storm_grows():
-    *_, ratio, _ = charts([point(NOW, preemption_ratio=0.41)], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
+    _, _, ratio, *_ = charts([point(NOW, preemption_ratio=0.41)], HALF_AN_HOUR, interval=5.0, storm_ratio=0.10)
     assert ratio.top == "50\N{NARROW NO-BREAK SPACE}%"
     assert ratio.limit == pytest.approx(HEIGHT * 0.8)
 

@@ -150,7 +150,7 @@ MANY = tuple(replace((VIEW, healthy(), compute_bound(), failed())[number % 4], n
 def test_every_state_is_shown_as_a_word_and_in_a_colour_of_its_own(watched, visit):
     tab = visit(watched(*ALL_STATES).url)
     pills = tab.page.locator(".overview .pill")
-    assert [word.split(maxsplit=1)[1] for word in pills.all_inner_texts()] == ["KV-bound", "Compute-bound", "Unknown", "Healthy"]
+    assert [word.split(maxsplit=1)[1] for word in pills.all_inner_texts()] == ["Down", "KV-bound", "Compute-bound", "Healthy"]
     colours = pills.evaluate_all("pills => pills.map(pill => getComputedStyle(pill).backgroundColor)")
     assert len(set(colours)) == 4
     assert tab.page.locator("section.engine").count() == 4
@@ -198,11 +198,11 @@ def test_scroll_stays_to_the_pixel_while_nothing_changes_its_height(watched, vis
 def test_a_change_of_state_is_announced_once_and_reaches_title_and_icon(watched, visit):
     served = watched(quick(VIEW))
     page = visit(served.url).page
-    assert page.title() == "1 of 1 bound · kvwatch"
+    assert page.title() == "(1) 1 KV-bound of 1 · kvwatch"
     icon = page.locator("link[rel=icon]").get_attribute("href")
     served.views = (quick(healthy()),)
-    expect(page.get_by_role("status")).to_have_text("none of 1 bound", timeout=PATIENCE)
-    assert page.title() == "none of 1 bound · kvwatch"
+    expect(page.get_by_role("status")).to_have_text("healthy", timeout=PATIENCE)
+    assert page.title() == "healthy · kvwatch"
     assert page.locator("link[rel=icon]").get_attribute("href") != icon
 
 
@@ -241,6 +241,27 @@ def test_without_javascript_everything_is_there_sorting_works_and_the_page_reloa
         pass
 
 
+def test_what_is_sought_stays_in_the_address_and_in_the_box(watched, visit):
+    served = watched(*map(quick, MANY))
+    page = visit(served.url).page
+    page.locator("#q").fill("vllm-3")
+    page.evaluate("document.querySelector('main').dataset.old = 'yes'")
+    expect(page.locator("main[data-old]")).to_have_count(0, timeout=PATIENCE)
+    assert page.locator("#q").input_value() == "vllm-3"
+    page.locator("#find").click()
+    page.wait_for_url("**/?q=vllm-3")
+    assert page.locator(".overview tbody tr").count() == len([view for view in MANY if "vllm-3" in view.name])
+    page.locator("#all").click()
+    assert page.locator(".overview tbody tr").count() == len(MANY)
+
+
+def test_without_javascript_a_count_is_a_link_to_those_engines(watched, visit):
+    page = visit(watched(*MANY).url, java_script_enabled=False).page
+    page.locator("#count-kv_bound").click()
+    assert page.url.endswith("/?state=kv_bound")
+    assert page.locator(".overview tbody tr").count() == page.locator(".overview tbody tr.kv_bound").count() == 10
+
+
 def test_below_a_path_of_a_proxy_links_and_refreshing_work(watched, visit):
     served = watched(*map(quick, MANY), below="/gpu-1/kvwatch")
     here = f"{served.url}/gpu-1/kvwatch/"
@@ -263,8 +284,9 @@ def test_the_page_can_be_used_by_keyboard_alone(watched, visit):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
-    for _ in range(3):  # past the table's own stop and the first column
+    while page.evaluate("document.activeElement.id") != "sort-state":  # past the search and the table's own stop
         page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "sort-engine"
     page.keyboard.press("Enter")
     page.wait_for_url("**/?sort=engine")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import re
 import time
@@ -11,9 +12,12 @@ from urllib.parse import urljoin
 import pytest
 from exporter_views import NOW, SIGNALS, STORMING, UNPOLLED, VIEW, StillClock, failed
 
+from kvwatch.alerts.registry import DEFINITIONS
 from kvwatch.exporter.web.chart_history import ChartHistory
 from kvwatch.exporter.web.overview import COLUMNS, ordered, rows_of
 from kvwatch.exporter.web.page import CONTENT_SECURITY_POLICY, DETAILED_UP_TO, StatusPage
+from kvwatch.exporter.web.runbook import runbook
+from kvwatch.exporter.web.selection import Selection
 from kvwatch.model import Alert, Cause, EngineId, Severity, State, TargetView
 
 
@@ -92,7 +96,7 @@ def test_many_engines_are_an_overview_alone_with_a_page_for_each():
     links = [attributes["href"] for tag, attributes in reader.tags if tag == "a" and (attributes.get("id") or "").startswith("row-")]
     assert len(set(links)) == len(MANY)
     detail = read(*MANY, query=links[3].partition("?")[2]).text
-    assert "Five lines" in detail
+    assert "Throughput and latency" in detail
     assert "vllm-3" in detail
     assert "vllm-2" not in detail
 
@@ -113,7 +117,7 @@ def test_a_target_never_polled_is_unknown_and_warming_up():
     text = read(UNPOLLED).text
     assert "Unknown" in text
     assert "no poll has finished yet" in text
-    assert "Five lines" not in text
+    assert "Throughput and latency" not in text
 
 
 def test_a_failed_poll_says_why_nothing_can_be_seen():
@@ -184,7 +188,8 @@ def test_the_overview_leaves_out_what_all_urls_have_in_common_and_says_it_in_the
 def test_every_column_has_a_link_and_the_sorted_one_turns_round_and_is_announced():
     reader = read(*SORTABLE, query="sort=kv")
     links = {attributes["id"]: attributes["href"] for tag, attributes in reader.tags if (attributes.get("id") or "").startswith("sort-")}
-    assert links == {f"sort-{column.key}": f"?sort={'-' if column.key == 'kv' else ''}{column.key}" for column in COLUMNS}
+    wanted = {f"sort-{column.key}": f"?sort={'-' if column.key == 'kv' else ''}{column.key}" for column in COLUMNS}
+    assert links == wanted | {"sort-state": "./"}
     assert [attributes["aria-sort"] for tag, attributes in reader.tags if "aria-sort" in attributes] == ["ascending"]
 
 
@@ -270,7 +275,7 @@ def filled(views) -> ChartHistory:
     return history
 
 
-@pytest.mark.parametrize(("targets", "milliseconds"), [pytest.param(1, 50, id="one target"), pytest.param(200, 300, id="200 targets")])
+@pytest.mark.parametrize(("targets", "milliseconds"), [pytest.param(1, 50, id="one target"), pytest.param(300, 100, id="300 targets")])
 def test_the_page_is_rendered_in_time(targets, milliseconds):
     views = [replace(VIEW, name=f"vllm-{number}") for number in range(targets)]
     page = StatusPage(lambda: views, StillClock(), filled(views))
@@ -279,7 +284,115 @@ def test_the_page_is_rendered_in_time(targets, milliseconds):
         started = time.process_time()
         page.render("")
         spent.append((time.process_time() - started) * 1000)
-    assert sorted(spent)[2] <= milliseconds
+    assert min(spent) <= milliseconds  # what else the machine does makes it longer, never shorter
+
+
+def test_the_page_of_300_pods_is_small():
+    page = StatusPage(lambda: FLEET, StillClock(), filled(FLEET))
+    assert len(gzip.compress(page.render("").body)) <= 30_000
+
+
+def placed(number: int, condition: TargetView, **labels: str) -> TargetView:
+    return replace(condition, name=f"http://10.0.0.{number}:8000/metrics", labels=labels)
+
+
+HUNG = engine(0, State.COMPUTE_BOUND, Cause.STALLED)
+BOUND = engine(0, State.KV_BOUND, Cause.ADMISSION)
+FLEET = [
+    placed(
+        number,
+        {5: failed(), 7: HUNG, 11: BOUND}.get(number % 50, engine(number)),
+        namespace=("prod", "lab")[number % 2],
+        pod=f"vllm-7d9f8b6c5-{number:05x}",
+        node=f"gpu-{number // 8}",
+    )
+    for number in range(300)
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        pytest.param("", 300, id="all"),
+        pytest.param("state=down", 12, id="dead and hung"),
+        pytest.param("state=kv_bound", 6, id="one state"),
+        pytest.param("label=namespace%3Dprod", 150, id="a namespace"),
+        pytest.param("label=pod%3Dvllm-7d9f8b6c5-00007", 1, id="a pod"),
+        pytest.param("label=node%3Dgpu-0&state=down", 2, id="a node and a state"),
+        pytest.param("q=PROD+7d9f8b6c5-0000", 8, id="words, all of them"),
+        pytest.param("q=unreachable", 6, id="a cause"),
+        pytest.param("q=10.0.0.17%3A", 1, id="an address"),
+        pytest.param("model=demo-8b", 300, id="a model"),
+        pytest.param("model=demo", 0, id="a model is no pattern"),
+        pytest.param("q=%3Cscript%3E", 0, id="markup"),
+        pytest.param("state=nonsense", 0, id="no state"),
+        pytest.param("colour=red", 300, id="not understood"),
+    ],
+)
+def test_an_address_selects_engines_and_links_keep_it(query, shown):
+    selection = Selection.of(query)
+    rows = tuple(rows_of(FLEET, NOW))
+    assert len(selection.shown(rows)) == shown
+    assert Selection.of(selection.link(sort="kv").lstrip("?./")) == replace(selection, sort="kv")
+    page = read(*FLEET, query=query)
+    assert len([1 for _, attributes in page.tags if (attributes.get("id") or "").startswith("row-")]) == shown
+    assert ("No engine matches" in page.text) is (shown == 0)
+    counted = selection.counted(rows)
+    for tag, attributes in page.tags:
+        if tag == "a" and (attributes.get("id") or "").startswith("count-"):
+            there = Selection.of(attributes["href"].lstrip("?./"))
+            if there.state:
+                assert len(there.shown(rows)) == counted[there.state]
+
+
+def test_engines_are_grouped_and_the_group_with_the_worst_comes_first():
+    rows = ordered(tuple(rows_of(FLEET, NOW)), "state")
+    groups = Selection.of("group=namespace").groups(rows)
+    assert groups[0][0] == rows[0].view.labels["namespace"]
+    assert {name: len(members) for name, members in groups} == {"prod": 150, "lab": 150}
+    assert [name for name, _ in Selection.of("group=model").groups(rows)] == ["demo-8b"]
+    assert [name for name, _ in Selection.of("group=nothing-of-the-kind").groups(rows)] == ["none"]
+    assert "prod 150" in read(*FLEET, query="group=namespace").text
+
+
+def test_what_serves_nobody_comes_first_and_is_called_so():
+    views = [engine(1), engine(2, State.KV_BOUND, Cause.PREEMPTING), replace(HUNG, name="hung"), replace(failed(), name="dead")]
+    rows = ordered(tuple(rows_of(views, NOW)), "state")
+    assert [row.view.name for row in rows] == ["hung", "dead", "vllm-2", "vllm-1"]
+    page = read(*views)
+    assert "Hung Stalled" in page.text
+    assert "Down Unreachable" in page.text
+    assert "2 Down or hung" in page.text
+
+
+@pytest.mark.parametrize(
+    ("views", "title"),
+    [
+        ([], "nothing is watched · kvwatch"),
+        ([engine(1)], "healthy · kvwatch"),
+        ([engine(1), engine(2)], "all 2 healthy · kvwatch"),
+        ([UNPOLLED, engine(2)], "1 unknown of 2 · kvwatch"),
+        ([VIEW, replace(HUNG, name="hung"), engine(2)], "(2) 1 down or hung, 1 KV-bound of 3 · kvwatch"),
+    ],
+)
+def test_the_title_counts_what_is_wrong(views, title):
+    assert f"<title>{title}</title>" in render(*views).body.decode()
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=lambda definition: definition.name)
+def test_a_firing_alert_has_its_first_step_and_its_runbook(definition):
+    alert = Alert(definition.name, definition.severity, NOW - 5, "s.", "d.")
+    page = read(replace(VIEW, assessments=(replace(STORMING, alerts=(alert,)),)))
+    assert f"runbook#{definition.prometheus_name}" in {attributes.get("href") for _, attributes in page.tags}
+    step = page.text.partition("First: ")[2].partition(" Runbook")[0]
+    assert len(step) > 20
+    assert f'id="{definition.prometheus_name}"'.encode() in runbook().body
+
+
+def test_a_pod_is_called_by_its_name_and_its_labels_are_links():
+    page = read(placed(1, VIEW, namespace="prod", pod="vllm-0"), placed(2, engine(2), namespace="prod", pod="vllm-1"))
+    assert "prod/vllm-0" in page.text
+    assert "?label=pod%3Dvllm-0" in {attributes.get("href") for _, attributes in page.tags}
 
 
 def broken(number: int) -> TargetView:

@@ -26,6 +26,7 @@ def test_a_storming_engine_is_told_in_full():
     assert target == {
         "name": "vllm-0",
         "url": "http://127.0.0.1:8000/metrics",
+        "labels": {},
         "up": True,
         "stale": False,
         "last_success": "2027-01-15T07:59:58.000Z",
@@ -111,3 +112,7 @@ def test_numbers_that_are_none_become_null_and_never_nan():
     (target,) = document(replace(VIEW, assessments=(replace(STORMING, signals=signals),)))["targets"]
     said = target["engines"][0]["signals"]
     assert (said["kv_usage"], said["seconds_to_full"]) == (None, None)
+
+
+def test_the_labels_of_a_target_are_told():
+    assert document(replace(VIEW, labels={"pod": "vllm-0"}))["targets"][0]["labels"] == {"pod": "vllm-0"}

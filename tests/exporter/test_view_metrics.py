@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from kvwatch.exporter.metrics.catalogue import FAMILIES, TARGET_UP
-from kvwatch.exporter.metrics.collector import ViewCollector
+from kvwatch.exporter.metrics.collector import ViewCollector, samples_of
 from kvwatch.model import Alert, Cause, Change, EngineId, Severity, State, TargetView, recommended_max_num_seqs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "metrics.prom"
@@ -257,3 +257,10 @@ def test_five_hundred_targets_are_collected_in_well_under_a_second():
     text = generate_latest(registry)
     assert time.process_time() - started < 1.0
     assert text.count(b"kvwatch_state{") == 500 * len(State)
+
+
+def test_the_labels_of_a_target_are_on_each_of_its_series():
+    labelled = replace(VIEW, labels={"namespace": "prod", "pod": "vllm-0"})
+    samples = list(samples_of(labelled, NOW))
+    assert samples
+    assert {(labels["namespace"], labels["pod"], labels["target"]) for _, labels, _ in samples} == {("prod", "vllm-0", "vllm-0")}

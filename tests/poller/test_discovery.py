@@ -13,7 +13,7 @@ from name_server import NameServer
 
 from kvwatch.config.settings import DiscoverySettings, TargetSettings
 from kvwatch.errors import ConfigError
-from kvwatch.poller.discovery import Discovery, read_file_sd
+from kvwatch.poller.discovery import Discovery, addresses_as_targets, read_file_sd
 from kvwatch.poller.resolver import dns_lookup
 
 
@@ -163,6 +163,20 @@ def test_a_half_written_file_keeps_its_last_targets_until_it_is_whole_or_gone(tm
     assert urls(discovery) == []
     file.write_text("nonsense")
     assert urls(discovery) == [], "targets of a file that was gone do not come back"
+
+
+def test_the_labels_of_a_file_stay_with_the_target_but_those_of_prometheus_and_our_own(tmp_path):
+    file = tmp_path / "vllm.yaml"
+    file.write_text(
+        "- targets: ['10.1.0.1:8000', '10.1.0.2:8000']\n"
+        "  labels: {namespace: prod, pod: vllm-0, node: gpu-1, __meta_x: y, instance: a, target: b, state: c, model_name: d}\n"
+    )
+    assert [target.labels for target in read_file_sd(file)] == [{"namespace": "prod", "pod": "vllm-0", "node": "gpu-1"}] * 2
+
+
+def test_every_address_of_a_name_has_the_labels_of_the_name():
+    named = TargetSettings(url="dns+http://vllm:8000/metrics", labels={"namespace": "prod"})
+    assert [target.labels for target in addresses_as_targets(named, lambda _name: ["10.1.0.1", "10.1.0.2"])] == [{"namespace": "prod"}] * 2
 
 
 def test_scheme_path_and_instance_labels_are_honoured(tmp_path):

@@ -80,7 +80,7 @@ class AlertRecord:
         before = self._by_target.get(view.name, {})
         firing = {}
         for engine, alert in _alerts_of(view):
-            labels = self._labels(view.name, engine, alert)
+            labels = self._labels(view, engine, alert)
             known = before.get(labels)
             starts = unix - (monotonic - alert.since) if known is None or known.resolved_at is not None else known.starts_unix
             firing[labels] = Notification(labels, alert.summary, alert.description, starts, monotonic)
@@ -100,13 +100,14 @@ class AlertRecord:
                 del self._by_target[target]
         return tuple(known for alerts in self._by_target.values() for known in alerts.values())
 
-    def _labels(self, target: str, engine: EngineId | None, alert: Alert) -> Labels:
+    def _labels(self, view: TargetView, engine: EngineId | None, alert: Alert) -> Labels:
         labels = {
             **self._extra_labels,
+            **view.labels,
             "alertname": DEFINITIONS[alert.name].prometheus_name,
             "severity": alert.severity.value,
             **DEFINITIONS[alert.name].labels,
-            "target": target,
+            "target": view.name,
         }
         if engine is not None:
             labels |= {"model_name": engine.model_name, "engine": engine.engine}

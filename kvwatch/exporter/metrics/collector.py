@@ -94,7 +94,7 @@ class ViewCollector(Collector):
 
 def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
     """All samples one view is worth at monotonic time ``now``."""
-    target = {"target": label_value(view.name)}
+    target = {**{name: label_value(value) for name, value in view.labels.items()}, "target": label_value(view.name)}
     yield catalogue.TARGET_UP, target, float(is_up(view, now))
     yield catalogue.LAST_SUCCESS, target, view.last_success_unix or 0.0
     if view.scrape_seconds is not None:

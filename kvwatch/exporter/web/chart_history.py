@@ -41,6 +41,10 @@ class Point:
     preemption_ratio: float | None
     """Highest of the fast window's."""
     tokens_per_second: float | None
+    first_token: float | None
+    """95th percentile of the time to first token in seconds, the highest."""
+    queue_time: float | None
+    """The same of the time in the queue."""
 
 
 def _mean(so_far: float, number: float, polls: int) -> float:
@@ -62,6 +66,8 @@ _COLUMNS: Final[tuple[tuple[Callable[[Signals], float | None], Callable[[float, 
     (lambda signals: signals.waiting, _mean),
     (lambda signals: signals.fast.preemption_ratio, _highest),
     (lambda signals: signals.generation_tokens_per_second, _mean),
+    (lambda signals: None if signals.time_to_first_token is None else signals.time_to_first_token.p95, _highest),
+    (lambda signals: None if signals.queue_time is None else signals.queue_time.p95, _highest),
 )
 """For each number of a `Point`, in its order: where it is read and how two polls of one slot become one."""
 

@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Final
 
 from kvwatch.exporter.web.chart_history import COARSEST_SECONDS, SPAN_SECONDS, Point
-from kvwatch.exporter.web.wording import ABSENT, STATE_WORDS, number, percent
+from kvwatch.exporter.web.wording import ABSENT, STATE_WORDS, number, percent, seconds
 from kvwatch.model import State
 from kvwatch.svg import curve, nice_top
+from kvwatch.text import rfc3339
 
 WIDTH: Final = 360
 HEIGHT: Final = 90
@@ -28,12 +29,14 @@ class Timeline:
 
     now: float
     span: float
+    unix: float
+    """The same moment as ``now``, for people."""
 
     @classmethod
-    def since(cls, oldest: float | None, now: float) -> Timeline:
+    def since(cls, oldest: float | None, now: float, unix: float) -> Timeline:
         """The shortest axis that reaches back to the oldest point."""
         age = 0.0 if oldest is None else now - oldest
-        return cls(now, next((span for span in _SPANS if span >= age), SPAN_SECONDS))
+        return cls(now, next((span for span in _SPANS if span >= age), SPAN_SECONDS), unix)
 
     def x(self, at: float) -> float:
         """Units from the left of a monotonic time."""
@@ -46,8 +49,9 @@ class Timeline:
 
     @property
     def ticks(self) -> tuple[str, str, str]:
-        """What stands below its left end, its middle and its right end."""
-        return f"{self.span / 60:g} min ago", f"{self.span / 120:g}", "now"
+        """What stands below its left end, its middle and its right end: times of the clock, which logs and other dashboards have too."""
+        left, middle, right = (rfc3339(self.unix - back)[11:16] for back in (self.span, self.span / 2, 0.0))
+        return left, middle, f"{right} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ def path(samples: Iterable[tuple[float, float | None]], timeline: Timeline, *, g
     return curve(samples, timeline.x, height=HEIGHT, gap=gap, top=top)
 
 
+_LEAST_SECONDS: Final = 0.1
+"""The top of a latency's axis where all of them are shorter."""
 _LEAST_RATIO: Final = 0.02
 """The top of the ratio's axis where the page's limit is 0."""
 
@@ -122,7 +128,7 @@ def band_summary(stretches: Sequence[BandSegment], timeline: Timeline) -> str:
 
 
 def charts(points: Sequence[Point], timeline: Timeline, *, interval: float, storm_ratio: float) -> tuple[Chart, ...]:
-    """The four plots of an engine: KV cache, requests, preemption ratio and throughput."""
+    """The plots of an engine: KV cache, requests, preemption ratio, throughput, time to first token and time in the queue."""
     gap = gap_after(interval)
     shown = [point for point in points if point.at >= timeline.now - timeline.span]
 
@@ -134,6 +140,17 @@ def charts(points: Sequence[Point], timeline: Timeline, *, interval: float, stor
 
     def column(field: str) -> list[float | None]:
         return [getattr(point, field) for point in shown]
+
+    def latency(title: str, values: Sequence[float | None]) -> Chart:
+        top = nice_top(_highest(values), _LEAST_SECONDS)
+        return Chart(
+            title,
+            (line("P95", "latency", values, top, seconds(_latest(values))),),
+            *(seconds(top), seconds(top / 2), "0"),
+            limit=None,
+            limit_name="",
+            summary=summary(title, [("P95", values)], seconds),
+        )
 
     mean, peak = column("kv_mean"), column("kv_peak")
     running, waiting = column("running"), column("waiting")
@@ -180,6 +197,8 @@ def charts(points: Sequence[Point], timeline: Timeline, *, interval: float, stor
             limit_name="",
             summary=summary("Generated tokens per second", [("tokens/s", tokens)], number),
         ),
+        latency("Time to first token, P95", column("first_token")),
+        latency("Time in the queue, P95", column("queue_time")),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.exporter.freshness import as_of
-from kvwatch.exporter.web.wording import SEVERITY_ORDER
+from kvwatch.exporter.web.condition import ORDER, Condition, condition_of
 from kvwatch.model import Assessment, Cause, Severity, Signals, State, TargetView, Verdict
 
 _CAUSE_ORDER: Final = tuple(Cause)
@@ -36,14 +36,25 @@ class EngineRow:
         return "" if self.verdict.engine is None else self.verdict.engine.model_name
 
     @property
+    def place(self) -> str:
+        """Where it runs, as its operator calls it: namespace and pod where they are known, else the target's name."""
+        pod, namespace = self.view.labels.get("pod", ""), self.view.labels.get("namespace", "")
+        return f"{namespace}/{pod}" if namespace and pod else pod or self.view.name
+
+    @property
     def engine(self) -> str:
         """Empty while no engine is known."""
         return "" if self.verdict.engine is None else self.verdict.engine.engine
 
     @property
+    def condition(self) -> Condition:
+        """How urgent it is."""
+        return condition_of(self.verdict)
+
+    @property
     def pages(self) -> bool:
         """Whether an alert fires that is worth waking someone."""
-        return any(alert.severity is Severity.CRITICAL for alert in self.assessment.alerts)
+        return any(alert.severity is Severity.CRITICAL for alert in (*self.view.alerts, *self.assessment.alerts))
 
     @property
     def cause(self) -> str:
@@ -98,7 +109,7 @@ def _number(read: Callable[[Signals], float | None]) -> Callable[[EngineRow], tu
 
 
 COLUMNS: Final = (
-    Column("state", "State", lambda row: (SEVERITY_ORDER.index(row.verdict.state), _CAUSE_ORDER.index(row.verdict.cause))),
+    Column("state", "State", lambda row: (ORDER.index(row.condition), not row.pages, _CAUSE_ORDER.index(row.verdict.cause))),
     Column("engine", "Engine", lambda row: (_natural(row.model_name), _natural(row.view.name), _natural(row.engine))),
     Column("target", "Target", lambda row: (_natural(row.view.name), _natural(row.model_name), _natural(row.engine)), wide=True),
     Column("since", "Since", lambda row: (-row.verdict.since,), wide=True),

@@ -1,7 +1,7 @@
 """The status page at ``/``: one document without any external part, drawn anew from the latest views for each request.
 
 With few engines everything is on it; with many it is an overview, and each engine has a page of its own behind
-``?engine=…``. ``?sort=…`` orders the overview, a leading ``-`` turns the order round. Whatever a target says, model names above
+``?engine=…``. What else may stand in its address says `selection.Selection`. Whatever a target says, model names above
 all, is escaped by jinja2; the Content-Security-Policy admits exactly the style and the script of the package.
 """
 
@@ -13,22 +13,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Final
-from urllib.parse import parse_qs
 
 import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kvwatch import __version__
+from kvwatch.alerts.definition import PROMETHEUS_PREFIX
 from kvwatch.clock import Clock
-from kvwatch.exporter.web import charts, wording
+from kvwatch.exporter.web import charts, condition, wording
 from kvwatch.exporter.web.blind_spots import ALWAYS
 from kvwatch.exporter.web.chart_history import ChartHistory
+from kvwatch.exporter.web.condition import Condition, pill_words
 from kvwatch.exporter.web.details import Details, details
 from kvwatch.exporter.web.overview import COLUMNS, EngineRow, ordered, rows_of
 from kvwatch.exporter.web.routes import Response
+from kvwatch.exporter.web.runbook import first_steps
+from kvwatch.exporter.web.selection import Selection
 from kvwatch.exporter.web.status import Instant
-from kvwatch.model import Severity, State, TargetView
+from kvwatch.model import Severity, TargetView
 from kvwatch.text import rfc3339
 
 DETAILED_UP_TO: Final = 6
@@ -38,7 +41,13 @@ _STYLE: Final = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
 _SCRIPT: Final = (_TEMPLATES / "refresh.js").read_text(encoding="utf-8")
 _FASTEST_REFRESH: Final = 2.0
 _SLOWEST_REFRESH: Final = 30.0
-_TAB_COLOURS: Final = {State.HEALTHY: "#1a7f45", State.KV_BOUND: "#c22f2f", State.COMPUTE_BOUND: "#9a5b00", State.UNKNOWN: "#5b6470"}
+_TAB_COLOURS: Final = {
+    Condition.DOWN: "#c22f2f",
+    Condition.KV_BOUND: "#c22f2f",
+    Condition.COMPUTE_BOUND: "#9a5b00",
+    Condition.UNKNOWN: "#5b6470",
+    Condition.HEALTHY: "#1a7f45",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +58,7 @@ def _csp_hash(text: str) -> str:
 
 CONTENT_SECURITY_POLICY: Final = (
     f"default-src 'none'; script-src {_csp_hash(_SCRIPT)}; style-src {_csp_hash(_STYLE)}; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 
@@ -88,6 +97,11 @@ class StatusPage:
             columns=COLUMNS,
             state_words=wording.STATE_WORDS,
             states=wording.SEVERITY_ORDER,
+            conditions=condition.WORDS,
+            pill_words=pill_words,
+            state_of=lambda state: condition.WORDS.get(state, state),
+            prefix=PROMETHEUS_PREFIX,
+            first_steps=first_steps(),
             colours=_TAB_COLOURS,
             always=ALWAYS,
             band_summary=charts.band_summary,
@@ -101,26 +115,26 @@ class StatusPage:
 
     def render(self, query: str) -> Response:
         """The page for a query string; what it does not understand in it is ignored, an engine that is gone is a 404."""
-        asked = parse_qs(query)
-        sort, chosen = asked.get("sort", ["state"])[-1], asked.get("engine", [""])[-1]
+        selection = Selection.of(query)
+        chosen = selection.engine
         moment = Instant(self._clock)
         views = self._views()
-        timeline = charts.Timeline.since(self._history.oldest(), moment.monotonic)
-        rows = ordered(tuple(rows_of(views, moment.monotonic)), sort)
+        timeline = charts.Timeline.since(self._history.oldest(), moment.monotonic, moment.unix)
+        rows = ordered(tuple(rows_of(views, moment.monotonic)), selection.sort)
         left_out: tuple[EngineRow, ...] = ()
         try:
-            html = self._draw(rows, left_out, chosen=chosen, sort=sort, moment=moment, timeline=timeline)
+            html = self._draw(rows, left_out, selection=selection, moment=moment, timeline=timeline)
         except Exception:  # noqa: BLE001 - one engine that cannot be drawn must not cost the reader the others
             _log.exception("page.engine_left_out")
             drawn = tuple(row for row in rows if self._can_be_drawn(row, moment, timeline))
             left_out = tuple(row for row in rows if all(row is not one for one in drawn))
-            html = self._draw(drawn, left_out, chosen=chosen, sort=sort, moment=moment, timeline=timeline)
+            html = self._draw(drawn, left_out, selection=selection, moment=moment, timeline=timeline)
         status = 404 if chosen and all(row.id != chosen for row in rows) else 200
         return Response(status, "text/html; charset=utf-8", html.encode("utf-8", "replace"), CONTENT_SECURITY_POLICY)
 
     def _can_be_drawn(self, row: EngineRow, moment: Instant, timeline: charts.Timeline) -> bool:
         try:
-            self._draw((row,), (), chosen=row.id, sort="", moment=moment, timeline=timeline)
+            self._draw((row,), (), selection=Selection(engine=row.id), moment=moment, timeline=timeline)
         except Exception:  # noqa: BLE001 - this is what is asked
             return False
         return True
@@ -130,26 +144,32 @@ class StatusPage:
         rows: Sequence[EngineRow],
         left_out: Sequence[EngineRow],
         *,
-        chosen: str,
-        sort: str,
+        selection: Selection,
         moment: Instant,
         timeline: charts.Timeline,
     ) -> str:
-        selected = [row for row in rows if row.id == chosen] if chosen else rows
-        detailed = [self._details(row, timeline) for row in selected] if chosen or len(rows) <= DETAILED_UP_TO else []
+        chosen = selection.engine
+        selected = tuple(row for row in rows if row.id == chosen) if chosen else selection.shown(rows)
+        detailed = [self._details(row, timeline) for row in selected] if chosen or len(selected) <= DETAILED_UP_TO else []
+        counts = Counter(row.condition for row in rows)
         return self._template.render(
             now=moment,
             generated=rfc3339(moment.unix),
             rows=rows,
+            selected=selected,
+            groups=selection.groups(selected),
+            labels=_labels(rows),
             left_out=left_out,
             bands={row.id: self._band(row, timeline) for row in selected},
             details=detailed,
             timeline=timeline,
             chosen=chosen,
-            sort=sort,
-            counts=Counter(row.verdict.state for row in rows),
+            selection=selection,
+            counts=selection.counted(rows),
             targets=len({row.view.name for row in (*rows, *left_out)}),
-            worst=_worst(rows),
+            summary=condition.summary(counts),
+            title=condition.title(counts),
+            worst=next((one for one in Condition if counts[one]), Condition.UNKNOWN),
             firing=_firing(rows),
             refresh=self._refresh([row.view for row in rows]),
         )
@@ -178,10 +198,9 @@ def _firing(rows: Sequence[EngineRow]) -> list[tuple[tuple[str, Severity], int]]
     return sorted(firing.items(), key=lambda item: (item[0][1] is not Severity.CRITICAL, item[0][0]))
 
 
-def _worst(rows: Sequence[EngineRow]) -> State:
-    """The worst state of all, for the icon in the browser's tab."""
-    present = {row.verdict.state for row in rows}
-    return next((state for state in wording.SEVERITY_ORDER if state in present), State.UNKNOWN)
+def _labels(rows: Sequence[EngineRow]) -> list[str]:
+    """Names of the labels by which the engines can be grouped."""
+    return sorted({name for row in rows for name in row.view.labels})
 
 
 def _address(target: str) -> str:

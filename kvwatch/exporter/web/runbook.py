@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -27,11 +28,32 @@ _PAGE: Final = Environment(autoescape=True).from_string(
 
 
 @cache
+def first_steps() -> Mapping[str, Markup]:
+    """Of each alert, by its heading, the first thing its runbook asks to check; nothing where the text was not installed."""
+    markdown = MarkdownIt("commonmark")
+    found: dict[str, Markup] = {}
+    alert, checking = "", False
+    for before, token in pairwise(markdown.parse(_text()) if _path().exists() else []):
+        if before.type == "heading_open":
+            alert, checking = (token.content, False) if before.tag == "h2" else (alert, token.content == "Check first")
+        elif checking and token.type == "inline" and alert not in found:
+            found[alert] = Markup(markdown.renderInline(token.content))  # noqa: S704 - our own text, in which markdown-it escapes HTML
+    return found
+
+
+def _path() -> Path:
+    return _INSTALLED if _INSTALLED.exists() else _IN_SOURCES
+
+
+def _text() -> str:
+    return _path().read_text(encoding="utf-8")
+
+
+@cache
 def runbook() -> Response:
     """The page. Raises `OSError` where the text was not installed."""
-    source = _INSTALLED if _INSTALLED.exists() else _IN_SOURCES
     markdown = MarkdownIt("commonmark").enable("table")
-    tokens = markdown.parse(source.read_text(encoding="utf-8"))
+    tokens = markdown.parse(_text())
     for heading, text in pairwise(tokens):
         if heading.type == "heading_open" and heading.tag == "h2":
             heading.attrSet("id", text.content)

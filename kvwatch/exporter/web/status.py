@@ -11,6 +11,7 @@ finite; times are RFC 3339 in UTC; durations are seconds. A target whose polls h
       "targets": [{
         "name": "http://127.0.0.1:8000/metrics",
         "url": "http://127.0.0.1:8000/metrics",
+        "labels": {"namespace": "prod", "pod": "vllm-0"},
         "up": true,                            the last poll succeeded and is fresh
         "stale": false,
         "last_success": "2026-01-31T11:59:58.000Z" | null,
@@ -109,6 +110,7 @@ def _target(view: TargetView, moment: Instant) -> dict[str, object]:
     return {
         "name": view.name,
         "url": view.url,
+        "labels": dict(view.labels),
         "up": is_up(view, moment.monotonic),
         "stale": is_stale(view, moment.monotonic),
         "last_success": None if view.last_success_unix is None else rfc3339(view.last_success_unix),

@@ -20,7 +20,10 @@
     const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
     const sideways = [...main.querySelectorAll(".scroll")].map((element) => [element.id, element.scrollLeft]);
     const changed = main.dataset.summary !== fresh.dataset.summary;
+    const typed = document.getElementById("q")?.value;
     main.replaceWith(document.adoptNode(fresh));
+    const box = document.getElementById("q");
+    if (box && typed !== undefined) box.value = typed;
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const [id, left] of sideways) document.getElementById(id)?.scrollTo({ left });
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
