@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,12 +108,16 @@ def test_every_surface_gives_the_same_number_at_every_moment(repository, name):
     assert told > 0 or name == "stats_disabled"
 
 
+def _served(body, _url):
+    return body
+
+
 def test_a_plan_of_the_same_page_is_within_the_band_of_what_is_advised(repository):
     compared = 0
     for entry, (one, *_) in rows(repository / "tests" / "data" / "recordings" / "kv_storm.jsonl.xz"):
         advised = recommended_max_num_seqs(one.advice)
         if one.verdict.cause is Cause.PREEMPTING and advised is not None and entry.t - one.verdict.since > MIXED:
-            live = scrape_live("http://demo", lambda _url, body=entry.body: body, KnownConfig())
+            live = scrape_live("http://demo", partial(_served, entry.body), KnownConfig())
             planned = build_plan(live.pool, source="url", typical_tokens=live.typical_tokens).options[0].max_num_seqs
             assert not differ(advised, planned), (entry.t, advised, planned)
             compared += 1
