@@ -32,18 +32,50 @@ _FORGET_SECONDS: Final = 3600.0
 """What was achieved an hour ago was another load, and perhaps another clock rate of the card."""
 
 
-@dataclass(slots=True)
-class _Level:
-    """What batches of about one size achieved: exponentially weighted means and how often it was seen."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one window got done."""
 
     running: float
-    tokens_per_second: float
+    """Its smallest batch."""
+    generated: float
+    """Tokens per second."""
     prefill_share: float
+    """Share of prompts among all tokens computed, 0..1; below 1."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """All tokens computed."""
+        return self.generated / (1 - self.prefill_share)
+
+
+@dataclass(slots=True)
+class _Level:
+    """What batches of about one size achieved: exponentially weighted means of tokens per second, and how often it was seen.
+
+    The share of prompts follows from the means: prompts come in bursts, and the mean of their shares is not their share of the mean.
+    """
+
+    running: float
+    generated: float
+    prompt: float
     context: float
     seen: int
     at: float
     best: float
-    """The highest mean of tokens per second that this level had."""
+    """The highest mean of generated tokens per second that this level had…"""
+    best_share: float
+    """…and the share of prompts at that time."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """All tokens computed."""
+        return self.generated + self.prompt
+
+    @property
+    def prefill_share(self) -> float:
+        """Share of prompts among them, 0..1."""
+        return self.prompt / self.tokens_per_second if self.tokens_per_second > 0 else 0.0
 
 
 class ThroughputCurve:
@@ -61,38 +93,40 @@ class ThroughputCurve:
             return
         running = (before.running + after.running) / 2
         context = (after.kv_usage or 0.0) / after.running
-        rate, share = (generated + prompt) / (after.at - before.at), prompt / (generated + prompt)
+        seconds = after.at - before.at
         key = _half_octave(running), _half_octave(context)
         level = self._levels.get(key)
         if level is None or after.at - level.at > _FORGET_SECONDS:
-            level = self._levels[key] = _Level(running, rate, share, context, 0, after.at, 0.0)
+            level = self._levels[key] = _Level(running, generated / seconds, prompt / seconds, context, 0, after.at, 0.0, 0.0)
         level.running += _WEIGHT * (running - level.running)
-        level.tokens_per_second += _WEIGHT * (rate - level.tokens_per_second)
-        level.prefill_share += _WEIGHT * (share - level.prefill_share)
+        level.generated += _WEIGHT * (generated / seconds - level.generated)
+        level.prompt += _WEIGHT * (prompt / seconds - level.prompt)
         level.context += _WEIGHT * (context - level.context)
         level.seen, level.at = level.seen + 1, after.at
-        if level.seen >= _ENOUGH:
-            level.best = max(level.best, level.tokens_per_second)
+        if level.seen >= _ENOUGH and level.generated > level.best:
+            level.best, level.best_share = level.generated, level.prefill_share
 
-    def saturation(self, running: float, tokens_per_second: float, prefill_share: float, context: float | None) -> Saturation | None:
-        """The smaller batch that got as much of the same work done as *running* sequences do now, if there was one."""
-        if running < _SMALLEST_BATCH:
+    def saturation(self, work: Work, context: float | None) -> Saturation | None:
+        """The smaller batch that got as much of the same work done as *work*, if there was one."""
+        if work.running < _SMALLEST_BATCH:
             return None
-        for level in self._alike(prefill_share, context):
-            smaller = level.running >= _SMALLEST_BATCH / 2 and running >= _GROWTH * level.running
-            if smaller and tokens_per_second < _GAIN * level.tokens_per_second:
-                return Saturation(level.running, level.tokens_per_second, running, tokens_per_second)
+        for level in self._alike(context):
+            smaller = level.running >= _SMALLEST_BATCH / 2 and work.running >= _GROWTH * level.running
+            like = abs(level.prefill_share - work.prefill_share) <= _LIKE
+            if smaller and like and work.tokens_per_second < _GAIN * level.tokens_per_second:
+                return Saturation(level.running, level.tokens_per_second, work.running, work.tokens_per_second)
         return None
 
-    def slowdown(self, running: float, tokens_per_second: float, prefill_share: float, context: float | None) -> Saturation | None:
-        """What a batch no larger than *running* achieved once, if that is several times what is achieved now."""
-        for level in self._alike(prefill_share, context):
-            if level.running <= running * _GAIN and _CRAWL * tokens_per_second <= level.best:
-                return Saturation(level.running, level.best, running, tokens_per_second)
+    def slowdown(self, work: Work, context: float | None) -> Saturation | None:
+        """What a batch no larger than *work* generated once beside as many prompts, if that is several times as much."""
+        for level in self._alike(context):
+            no_more_prompts = work.prefill_share <= level.best_share + _LIKE
+            if level.running <= work.running * _GAIN and no_more_prompts and _CRAWL * work.generated <= level.best:
+                return Saturation(level.running, level.best, work.running, work.generated)
         return None
 
-    def _alike(self, prefill_share: float, context: float | None) -> list[_Level]:
-        """The levels seen often enough, lately and at the same kind of work, the smallest batch first."""
+    def _alike(self, context: float | None) -> list[_Level]:
+        """The levels seen often enough, lately and with contexts as long, the smallest batch first."""
         newest = max((level.at for level in self._levels.values()), default=0.0)
         return sorted(
             (
@@ -100,7 +134,6 @@ class ThroughputCurve:
                 for level in self._levels.values()
                 if level.seen >= _ENOUGH
                 and newest - level.at <= _FORGET_SECONDS
-                and abs(level.prefill_share - prefill_share) <= _LIKE
                 and (not context or not level.context or max(context, level.context) <= _LIKE_CONTEXT * min(context, level.context))
             ),
             key=lambda level: level.running,
@@ -118,9 +151,9 @@ def _tokens_between(before: Snapshot, after: Snapshot) -> tuple[float, float]:
     return generated, computed if computed is not None else increase(before.prompt_tokens, after.prompt_tokens) or 0.0
 
 
-def work_of(window: Window) -> tuple[float, float, float] | None:
-    """The smallest batch of the window, tokens computed per second, and the share of prompt tokens among them."""
+def work_of(window: Window) -> Work | None:
+    """The work of a window; ``None`` where it is not known or nothing came out."""
     share, generated = prefill_share(window), rate(window.generation_tokens, window)
     if window.running is None or share is None or share >= 1 or generated is None:
         return None
-    return window.running.low, generated / (1 - share), share
+    return Work(window.running.low, generated, share)

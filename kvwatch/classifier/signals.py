@@ -199,10 +199,10 @@ def _recompute_ratio(window: Window, sequence_share: float | None, capacity_toke
 def _saturation(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
     """What the curve says of the batch and the work rate of this window."""
     work = work_of(window)
-    return None if work is None else curve.saturation(*work, context)
+    return None if work is None else curve.saturation(work, context)
 
 
 def _slowdown(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
     """Whether the same batch once got several times as much done; not asked where a sample found nothing running."""
     work = work_of(window)
-    return None if work is None or window.running is None or not window.running.low else curve.slowdown(*work, context)
+    return None if work is None or window.running is None or not window.running.low else curve.slowdown(work, context)

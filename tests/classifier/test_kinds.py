@@ -203,6 +203,16 @@ def test_an_engine_that_crawls_is_not_called_well(running, interval):
 
 
 @every
+@pytest.mark.parametrize(("running", "prompt", "period"), [(1.0, 8000.0, 15), (2.0, 3000.0, 30), (4.0, 20_000.0, 40)])
+def test_long_prompts_that_come_now_and_then_are_no_speed_of_before(running, prompt, period, interval):
+    """The tokens that come out stay the same; a whole prompt is counted in the second in which it ends."""
+    tokens = 50 * running
+    arrival = busy(running, 0.05 * running, tokens, prompt=prompt, finished=1.0, first_tokens=1.0)
+    said = play(((600, cycle(period, arrival, *[busy(running, 0.05 * running, tokens)] * (period - 1))),), interval)
+    assert causes(said, 30, 600) == {"ok"}
+
+
+@every
 def test_deferred_requests_whose_peer_is_silent(interval):
     gauges = {"running": 0.0, "waiting": 3.0, "waiting_deferred": 3.0, "kv_usage": 0.1}
     said = play(((30, busy(2.0, 0.1, 20.0)), (200, (gauges, {}))), interval)

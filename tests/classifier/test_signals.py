@@ -6,7 +6,7 @@ import pytest
 from builders import histogram, snapshot
 
 from kvwatch.classifier.history import History
-from kvwatch.classifier.saturation import ThroughputCurve
+from kvwatch.classifier.saturation import ThroughputCurve, Work
 from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
 
@@ -173,22 +173,22 @@ def curve_of(*points, each=4, at=0.0, usage=0.0):
     ],
 )
 def test_saturation_is_a_larger_batch_without_more_tokens(points, running, rate, saturated):
-    assert (curve_of(*points).saturation(running, rate, 0.0, None) is not None) is saturated
+    assert (curve_of(*points).saturation(Work(running, rate, 0.0), None) is not None) is saturated
 
 
 def test_a_level_seen_once_is_no_evidence():
-    assert curve_of((16, 1000), each=1).saturation(64, 1000, 0.0, None) is None
+    assert curve_of((16, 1000), each=1).saturation(Work(64, 1000, 0.0), None) is None
 
 
 def test_decoding_is_not_compared_with_prefill():
-    assert curve_of((16, 1000)).saturation(64, 1000, 0.8, None) is None
+    assert curve_of((16, 1000)).saturation(Work(64, 200, 0.8), None) is None
 
 
 def test_long_contexts_are_not_compared_with_short_ones():
     # 16 sequences held 1 % of the pool each; now 64 hold 1 %, or 2 %.
     short = curve_of((16, 1000), usage=0.16)
-    assert short.saturation(64, 1000, 0.0, 0.01) is not None
-    assert short.saturation(64, 1000, 0.0, 0.02) is None
+    assert short.saturation(Work(64, 1000, 0.0), 0.01) is not None
+    assert short.saturation(Work(64, 1000, 0.0), 0.02) is None
 
 
 def test_what_was_achieved_hours_ago_is_forgotten():
@@ -196,7 +196,7 @@ def test_what_was_achieved_hours_ago_is_forgotten():
     now = snapshot(2 * 3600.0, running=64.0, generation_tokens=0.0)
     for _ in range(4):
         curve.note(now, replace(now, at=now.at + 1.0, generation_tokens=1000.0))
-    assert curve.saturation(64, 1000, 0.0, None) is None
+    assert curve.saturation(Work(64, 1000, 0.0), None) is None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_what_was_achieved_hours_ago_is_forgotten():
 )
 def test_a_batch_that_yields_a_fraction_of_its_own_past_crawls(running, rate, crawls):
     curve = curve_of((8, 800), each=4)
-    assert (curve.slowdown(running, rate, 0.0, None) is not None) is crawls
+    assert (curve.slowdown(Work(running, rate, 0.0), None) is not None) is crawls
 
 
 def test_the_past_of_a_crawling_engine_is_not_overwritten_by_its_present():
@@ -218,7 +218,7 @@ def test_the_past_of_a_crawling_engine_is_not_overwritten_by_its_present():
     before = snapshot(10.0, running=8.0, generation_tokens=0.0)
     for _ in range(60):
         curve.note(before, replace(before, at=11.0, generation_tokens=10.0))
-    assert curve.slowdown(8, 10, 0.0, None) is not None
+    assert curve.slowdown(Work(8, 10, 0.0), None) is not None
 
 
 def test_what_is_held_at_rest_is_not_charged_to_those_that_run():

@@ -1,0 +1,27 @@
+"""Mutants of the classifier: ``python tests/mutation/mutate_classifier.py [COUNT] [SEED]`` (300 and 1 when not given)."""
+
+from __future__ import annotations
+
+import sys
+
+from mutants import Target, run
+
+CLASSIFIER = Target(
+    packages=("kvwatch/classifier",),
+    tests=(
+        "tests/classifier/test_verdict_rules.py",
+        "tests/classifier/test_signals.py",
+        "tests/classifier/test_windows.py",
+        "tests/classifier/test_quantiles.py",
+        "tests/classifier/test_preemption.py",
+        "tests/classifier/test_hysteresis.py",
+        "tests/classifier/test_history.py",
+        "tests/classifier/test_engine.py",
+        "tests/classifier/test_kinds.py",
+    ),
+    bar=0.92,
+    equivalent={"@dataclass(frozen=True, slots=True)": "nobody changes one or gives it a new attribute"},
+)
+
+if __name__ == "__main__":
+    sys.exit(run(CLASSIFIER, *(map(int, sys.argv[1:]) if sys.argv[1:] else (300,))))
