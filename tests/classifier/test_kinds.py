@@ -16,6 +16,8 @@ from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import Cause, EngineConfig, Scrape, Snapshot
 
 COUNTERS = ("preemptions", "finished", "generation_tokens", "prompt_tokens", "steps", "prompt_length_sum", "generation_length_sum")
+BEFORE = dict.fromkeys(COUNTERS, 1000.0) | {"prompt_length_sum": 1_000_000.0, "generation_length_sum": 400_000.0}
+"""A thousand requests of 1000 + 400 tokens have come and gone."""
 POOL = EngineConfig(num_gpu_blocks=6251, block_size=16)
 """100 000 tokens."""
 
@@ -44,7 +46,7 @@ def series(*parts) -> Iterator[tuple[float, dict, dict]]:
 def play(parts, interval, known=None, config=POOL, start=None):
     """Verdict and alerts at each poll; *start* says which process answers at a time."""
     judge = Judge(Policy(), known or KnownConfig(), interval)
-    totals, due, said = Counter(dict.fromkeys(COUNTERS, 1000.0)), 0.0, []
+    totals, due, said = Counter(BEFORE), 0.0, []
     for t, gauges, gains in series(*parts):
         totals.update(gains)
         if t < due:
