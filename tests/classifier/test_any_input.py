@@ -11,9 +11,8 @@ import pytest
 
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings
-from kvwatch.model import CAUSES, EngineConfig, EngineId, FailureReason, Histogram, Scrape, ScrapeFailure, Snapshot
+from kvwatch.model import CAUSES, HISTOGRAMS, EngineConfig, EngineId, FailureReason, Histogram, Scrape, ScrapeFailure, Snapshot
 
-HISTOGRAMS = ("time_to_first_token", "inter_token_latency", "e2e_latency")
 GAUGES = {"running": 300, "waiting": 300, "waiting_deferred": 300}
 OTHERS = ("engine", "at", "kv_usage", "asleep", "created", "config")
 COUNTERS = [field.name for field in fields(Snapshot) if field.name not in (*HISTOGRAMS, *GAUGES, *OTHERS)]
