@@ -6,15 +6,17 @@ each scrape.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
+from kvwatch.capacity.pool import server_of
 from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
-from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure
+from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +73,31 @@ class Judge:
         remembered, self._engine_advice = self._engine_advice, {}
         faults: list[Exception] = []
         said = []
+        ranks: defaultdict[object, list[Assessment]] = defaultdict(list)
+        for assessment in assessments:
+            ranks[_server(assessment)].append(assessment)
         for assessment in assessments:
             verdict = assessment.verdict
             # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
             alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy, self._interval)
             self._engine_advice[verdict.engine] = remembered.get(verdict.engine) or RememberedAdvice()
-            advised = self._advised(at, assessment, faults)
+            siblings = tuple(one.signals for one in ranks[_server(assessment)] if one is not assessment and one.signals is not None)
+            advised = self._advised(at, assessment, siblings, faults)
             said.append(replace(advised, alerts=alerts.update(at, verdict, advised.signals, advised.advice)))
         return Judgement(tuple(said), self._target_alerts.update(at, failure), tuple(faults))
 
-    def _advised(self, at: float, assessment: Assessment, faults: list[Exception]) -> Assessment:
+    def _advised(self, at: float, assessment: Assessment, siblings: tuple[Signals, ...], faults: list[Exception]) -> Assessment:
         try:
-            return self._engine_advice[assessment.verdict.engine].advised(assessment, at, self._of_version, self._process_started)
+            remembered = self._engine_advice[assessment.verdict.engine]
+            return remembered.advised(assessment, at, self._of_version, self._process_started, siblings)
         except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
             faults.append(error)
             return assessment
+
+
+def _server(assessment: Assessment) -> tuple[str, str] | None:
+    """Whose rank the engine is; ``None`` where no engine is known."""
+    return None if assessment.verdict.engine is None else server_of(assessment.verdict.engine)
 
 
 def judge_for(settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None) -> Judge:

@@ -12,6 +12,8 @@ from kvwatch.capacity.versions import is_at_least
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import EngineConfig, Signals, Verdict
 
+_USED: Final = 0.5
+"""Usage of the cache (0..1) below which it is nobody's limit: a request that needs the other half is one of few, and rare."""
 _FEW_PREEMPTED: Final = 0.05
 """Share of the requests leaving the batch up to which a lower limit is called good. On a real vLLM of 160 blocks and requests of 300/200
 tokens 10 slots had 2 to 6 % preempted and finished the most or nearly so, 12 had 21 %."""
@@ -27,6 +29,8 @@ class AdviceInputs:
     known: KnownConfig
     followed: Followed | None = None
     """The limit on running sequences that was set as advised, where one was."""
+    siblings: tuple[Signals, ...] = ()
+    """The other engines of the same server that serve the same model: its data-parallel ranks."""
 
     @property
     def max_model_len(self) -> int | None:
@@ -50,6 +54,21 @@ class AdviceInputs:
         """Sequences that would like to run: running and waiting, means of the fast window."""
         running, waiting = self.signals.fast.running, self.signals.fast.waiting
         return (running.mean if running else 0.0) + (waiting.mean if waiting else 0.0)
+
+    @property
+    def left_out(self) -> float | None:
+        """Of those, how many the cache does not hold; ``None`` where no size is known."""
+        return None if self.room is None else max(0.0, self.wanted - self.room.sequences)
+
+    @property
+    def cache_is_used(self) -> bool:
+        """At least half of the cache was in use at some moment of the fast window, or nobody knows: else more of it helps nobody."""
+        usage = self.signals.fast.kv_usage
+        return usage is None or usage.peak >= _USED
+
+    def gain(self, sequences: float | None) -> float | None:
+        """Of *sequences* more that could run, those that would: no more than are left out now."""
+        return None if sequences is None or self.left_out is None else min(sequences, self.left_out)
 
     @property
     def max_num_seqs(self) -> int | None:

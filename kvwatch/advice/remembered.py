@@ -10,7 +10,7 @@ from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.limit import SteadyLimit
 from kvwatch.advice.steady import SteadyAdvice
 from kvwatch.config.policy import KnownConfig
-from kvwatch.model import Assessment, State, Window
+from kvwatch.model import Assessment, Signals, State, Window
 
 
 class RememberedAdvice:
@@ -21,11 +21,13 @@ class RememberedAdvice:
         self._limit = SteadyLimit()
         self._steady = SteadyAdvice()
 
-    def advised(self, assessment: Assessment, at: float, known: KnownConfig, started: float | None) -> Assessment:
+    def advised(
+        self, assessment: Assessment, at: float, known: KnownConfig, started: float | None, siblings: tuple[Signals, ...] = ()
+    ) -> Assessment:
         """*assessment* with the advice to give, and with the number of sequences that goes with it.
 
-        *at* is the scrape's time, *started* the Unix second the server's process started. Only where something binds is there a number to
-        hold, and only once sizes are known.
+        *at* is the scrape's time, *started* the Unix second the server's process started, *siblings* are the other ranks of that server.
+        Only where something binds is there a number to hold, and only once sizes are known.
         """
         verdict, signals, config = assessment.verdict, assessment.signals, assessment.config
         self._following.observe(signals, started)
@@ -34,7 +36,7 @@ class RememberedAdvice:
         given = (config, known, followed is not None)
         if signals is not None:
             signals = self._limit.settle(at, AdviceInputs(verdict, signals, config, known, followed), given, hold=hold)
-        changes = advise(verdict, signals, config, known, followed)
+        changes = advise(verdict, signals, config, known, followed=followed, siblings=siblings)
         if hold and signals is not None:
             changes = self._steady.settle(at, verdict, changes, given, signals.sustainable_sequences)
         self._following.note(changes, signals)

@@ -49,6 +49,8 @@ class Change:
     """The arithmetic in one sentence."""
     effect: str
     caution: str
+    gain: float | None = None
+    """How many more of the requests that want to run it lets run; ``None`` where that cannot be computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def sized(signals, config):
     return signals if limit is None else replace(signals, sustainable_sequences=limit.sequences, sustainable_arithmetic=limit.arithmetic)
 
 
-def first_look(verdict, signals, config, known):
+def first_look(verdict, signals, config, known, siblings=()):
     """What is advised where nothing is remembered."""
     seen = SteadyLimit().settle(0.0, AdviceInputs(verdict, sized(signals, config), config, known), None, hold=True)
-    return advise(verdict, seen, config, known)
+    return advise(verdict, seen, config, known, siblings=siblings)

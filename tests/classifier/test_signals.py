@@ -290,3 +290,16 @@ def test_the_second_lowest_usage_at_the_ceiling_tells_what_was_free_when_the_slo
     found = signals_of(*(snapshot(5.0 * i, running=running, waiting=waiting, kv_usage=u) for i, (u, running, waiting) in enumerate(usages)))
     assert found.usage_at_ceiling == 0.5
     assert signals_of(snapshot(0), snapshot(5, running=8.0, waiting=1.0, kv_usage=0.5)).usage_at_ceiling is None
+
+
+def test_blocks_a_prefill_server_holds_for_its_peer_are_no_part_of_a_request():
+    # Two prompts of 1 000 tokens run, one token each; finished ones still hold the rest of 9 000: 4 500 a piece, did they hold it.
+    lengths = {"prompt_length_sum": 50_000.0, "prompt_length_count": 50.0, "generation_length_sum": 50.0, "generation_length_count": 50.0}
+    found = signals_of(*(snapshot(t, running=2.0, waiting=0.0, kv_usage=0.9, **lengths) for t in (0, 5, 10)))
+    assert (found.tokens_per_sequence, found.demand_ratio, found.sustainable_sequences) == (1001.0, pytest.approx(0.2002), 9)
+
+
+def test_what_a_request_with_an_answer_holds_is_its_own():
+    lengths = {"prompt_length_sum": 50_000.0, "prompt_length_count": 50.0, "generation_length_sum": 5000.0, "generation_length_count": 50.0}
+    found = signals_of(*(snapshot(t, running=2.0, waiting=0.0, kv_usage=0.9, **lengths) for t in (0, 5, 10)))
+    assert found.tokens_per_sequence == pytest.approx(4500.0)

@@ -14,6 +14,9 @@ _SIXTEEN_BIT: Final = frozenset({"auto", "float16", "half", "bfloat16", "float"}
 _FAR_SHORTER: Final = 4.0
 _LONG_PROMPT: Final = 1000.0
 _LOW_HITS: Final = 0.1
+_SMALLEST_WATERMARK: Final = 0.01
+_LARGEST_WATERMARK: Final = 0.05
+"""Share of all blocks: below the one the watermark is rounding, above the other it is idle cache (vLLM's own default is 0)."""
 
 
 def shorter_limit(inputs: AdviceInputs) -> Change | None:
@@ -52,7 +55,7 @@ def limit_to_pool(inputs: AdviceInputs) -> Change | None:
 def more_memory(inputs: AdviceInputs) -> Change | None:
     """A larger share of the GPU for vLLM, all of it KV."""
     now = inputs.config.gpu_memory_utilization
-    if now is None or now >= _UTILIZATION:
+    if now is None or now >= _UTILIZATION or not inputs.cache_is_used:
         return None
     goal = _UTILIZATION_STEP if now < _UTILIZATION_STEP else _UTILIZATION
     return Change(
@@ -69,7 +72,7 @@ def more_memory(inputs: AdviceInputs) -> Change | None:
 def eight_bit_kv(inputs: AdviceInputs) -> Change | None:
     """8 bits an element instead of 16."""
     dtype, pool = inputs.config.cache_dtype, inputs.signals.capacity_tokens
-    if dtype not in _SIXTEEN_BIT:
+    if dtype not in _SIXTEEN_BIT or not inputs.cache_is_used:
         return None
     size = f": {number(pool)} → about {number(2 * pool)} tokens" if pool else ""
     return Change(
@@ -79,6 +82,7 @@ def eight_bit_kv(inputs: AdviceInputs) -> Change | None:
         reason=f"half the bytes per token{size}",
         effect="about twice the sequences in the same memory",
         caution="gate it with a quality evaluation; the GPU has to support it, and under 'auto' a checkpoint may bring it already",
+        gain=inputs.gain(None if inputs.room is None else inputs.room.sequences),
     )
 
 
@@ -126,4 +130,22 @@ def shared_beginnings(inputs: AdviceInputs) -> Change | None:
         "look whether a time, an id or a user's text comes before what they share",
         effect="with the shared part first it is stored and computed once",
         caution="no help where prompts have nothing in common",
+    )
+
+
+def blocks_kept_free(inputs: AdviceInputs) -> Change | None:
+    """Blocks that admission leaves to those that run and still grow (vLLM >= 0.24; before, or where nobody knows, no such flag)."""
+    pool, output, running = inputs.signals.capacity_tokens, inputs.signals.output_tokens, inputs.signals.fast.running
+    if inputs.has_version("0.24") is not True or inputs.is_full or not pool or output is None or running is None:
+        return None
+    growth = running.mean * output / 2
+    share = min(_LARGEST_WATERMARK, max(_SMALLEST_WATERMARK, growth / pool))
+    return Change(
+        lever="--watermark",
+        current=None,
+        proposed=f"{share:.2f}",
+        reason=f"{number(running.mean)} running grow by {number(growth)} tokens more, half an answer each, in a cache of {number(pool)}; "
+        f"{_SMALLEST_WATERMARK:g} to {_LARGEST_WATERMARK:g} of its blocks is what helps",
+        effect="who is let in leaves room to those that run: fewer preemptions without a fixed number of slots",
+        caution="instead of a lower --max-num-seqs, not beside it; where answers are long it ends only a part of the preemptions",
     )

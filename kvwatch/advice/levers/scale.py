@@ -6,8 +6,8 @@ import math
 from typing import Final
 
 from kvwatch.advice.inputs import AdviceInputs
-from kvwatch.model import Cause, Change
-from kvwatch.text import number, percent
+from kvwatch.model import Cause, Change, Signals
+from kvwatch.text import counted, number, percent
 
 _FULL_DEMAND: Final = 1.0
 _BACKLOG: Final = 4.0
@@ -16,12 +16,38 @@ _ARRIVALS: Final = "look up how many requests arrive a second and how many finis
 _SPEND: Final = 0.7
 """Share of a core that leaves an API server process room."""
 _STREAM_INTERVAL: Final = 4
+_ROOMY: Final = 0.5
+"""Mean usage of its cache (0..1) up to which a rank could take over what another one holds."""
+
+
+def ranks_out_of_balance(inputs: AdviceInputs) -> Change | None:
+    """Other ranks of this server have room: the load is not spread, and another server would not spread it."""
+    idle = [one for one in inputs.siblings if _has_room(one)]
+    if not idle:
+        return None
+    usages = [one.slow.kv_usage.mean for one in idle if one.slow.kv_usage is not None]
+    return Change(
+        lever="balance between the ranks",
+        current=None,
+        proposed=None,
+        reason=f"{len(idle)} of the {counted(len(inputs.siblings), 'other rank')} of this server, at {percent(max(usages))} of its cache "
+        "or less, have nobody waiting: look up how requests are spread (sticky sessions, prefix affinity, one rank's port)",
+        effect="what waits here runs there",
+        caution="before another replica: the server has the room already",
+        gain=None if (waiting := inputs.signals.fast.waiting) is None else waiting.mean,
+    )
+
+
+def _has_room(signals: Signals) -> bool:
+    """Nobody has waited there for a window, and at most half of its cache is used."""
+    usage, waiting = signals.slow.kv_usage, signals.slow.waiting
+    return usage is not None and usage.mean <= _ROOMY and waiting is not None and waiting.peak == 0
 
 
 def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
     """More KV is wanted than one pool holds: scale out on KV demand, not on GPU utilisation."""
     demand = inputs.signals.demand_ratio
-    if demand is None or demand <= _FULL_DEMAND:
+    if demand is None or demand <= _FULL_DEMAND or not inputs.cache_is_used or ranks_out_of_balance(inputs) is not None:
         return None
     wanted = f"running and waiting requests want {demand:.1f} times the pool of this engine"
     backlog = demand > _BACKLOG
@@ -31,13 +57,14 @@ def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
         proposed=None if backlog else str(math.ceil(demand)),
         reason=f"{wanted}, most of it a backlog: {_ARRIVALS}" if backlog else f"{wanted} at once",
         effect="each replica brings its own pool; tensor parallelism brings more than its share, as the weights are split too",
-        caution="scale out on KV demand, not on GPU utilisation",
+        caution="scale out on KV demand, not on GPU utilisation; each costs another GPU",
+        gain=inputs.left_out,
     )
 
 
 def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
     """The limit was lowered as advised and preemptions ended: what still waits needs another server."""
-    if inputs.followed is None or not inputs.is_full:
+    if inputs.followed is None or not inputs.is_full or ranks_out_of_balance(inputs) is not None:
         return None
     ratio = inputs.wanted / inputs.followed.after
     if ratio <= _FULL_DEMAND:
@@ -58,6 +85,8 @@ def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
 
 def replicas_for_compute(inputs: AdviceInputs) -> Change | None:
     """The processor is the limit: only another one, or a faster one, does more."""
+    if ranks_out_of_balance(inputs) is not None:
+        return None
     found = inputs.signals.saturation
     count = math.ceil(inputs.wanted / found.running_then) if found is not None and found.running_then > 0 else None
     if count is not None and count > 1:
@@ -153,21 +182,42 @@ def chunked_prefill(inputs: AdviceInputs) -> Change | None:
     )
 
 
-def what_they_wait_for(_inputs: AdviceInputs) -> Change | None:
+def what_they_wait_for(inputs: AdviceInputs) -> Change | None:
     """Deferred requests wait for remote KV, a LoRA slot or a grammar."""
+    stages = "" if inputs.has_version("0.32") is False else "vllm:num_requests_kv_fetch_by_stage (remote KV, vLLM >= 0.32) and "
+    newest = inputs.has_version("0.34") is True
+    loads = ", and --max-num-inflight-kv-loads, which bounds how many load at once" if newest else ""
     return Change(
         lever="what deferred requests wait for",
         current=None,
         proposed=None,
-        reason="look up vllm:num_requests_kv_fetch_by_stage (remote KV, vLLM >= 0.32) and the prefill peer's log, "
-        "vllm:lora_requests_info against --max-loras, and the CPU load of grammar compilation",
+        reason=f"look up {stages}the prefill peer's log, "
+        f"vllm:lora_requests_info against --max-loras, and the CPU load of grammar compilation{loads}",
         effect="they are admitted; slots and KV blocks are not what is short",
         caution="more KV, more slots or more replicas of this engine do not help",
     )
 
 
+def silent_peer(inputs: AdviceInputs) -> Change | None:
+    """Nothing runs and all that waits is deferred: the engine is not hung, it has nothing to compute until its peer delivers."""
+    deferred = inputs.signals.recent.deferred
+    if inputs.signals.running != 0 or deferred is None or deferred.last <= 0 or deferred.last != inputs.signals.waiting:
+        return None
+    return Change(
+        lever="the peer that should deliver",
+        current=None,
+        proposed=None,
+        reason=f"all {number(deferred.last)} waiting requests are deferred and none runs: look whether the prefill server, the KV store or "
+        "the source of LoRA adapters answers, and into its log",
+        effect="what they wait for comes, and they run",
+        caution="a restart of this server throws away what waits here and does not bring the peer back",
+    )
+
+
 def restart(inputs: AdviceInputs) -> Change | None:
     """An engine that gives no token does not come back by itself."""
+    if silent_peer(inputs) is not None:
+        return None
     silent = inputs.signals.seconds_without_life or inputs.signals.seconds_without_progress
     since = f" for {number(silent)} s" if silent else ""
     return Change(

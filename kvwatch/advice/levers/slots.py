@@ -13,6 +13,8 @@ from kvwatch.text import number, percent
 _JUMP: Final = 5.0
 """P99 over median of the inter-token latency from which decoding is called uneven."""
 _FEWEST_STEP_TOKENS: Final = 512
+_MOST_STEP_TOKENS: Final = 16384
+"""vLLM's own largest default (for throughput on the largest cards); past it a step is as long as its tokens, and only slower to react."""
 _WORTHWHILE: Final = 0.25
 """Share by which the cache must hold more sequences than may run for more slots to be worth a restart: below it the blocks bind next.
 On a real vLLM of 176 blocks with 8 slots bound, 32 slots had 50 % preempted and finished less than half."""
@@ -100,11 +102,15 @@ def larger_step(inputs: AdviceInputs) -> Change | None:
         reason = "the step budget is not on /metrics: look up max_num_batched_tokens in the startup log and give it to kvwatch"
         return _step(None, None, reason)
     if current is not None:
-        goal = max(2 * current, power_of_two_from(2 * prompt) if prompt is not None else 0)
+        goal = min(_MOST_STEP_TOKENS, max(2 * current, power_of_two_from(2 * prompt) if prompt is not None else 0))
+        if goal <= current:
+            return None
         why = f"{number(current)} tokens a step, the usual prompt is {number(prompt)}" if prompt is not None else "prefill fills the step"
         return _step(str(current), str(goal), f"{why}: room for two")
     assert prompt is not None and per_step is not None  # noqa: S101, PT018 - the branches above leave only this
-    goal = power_of_two_from(2 * max(prompt, per_step))
+    if per_step > _MOST_STEP_TOKENS / 2:
+        return None
+    goal = min(_MOST_STEP_TOKENS, power_of_two_from(2 * max(prompt, per_step)))
     return _step(None, str(goal), f"steps take {number(per_step)} tokens and the usual prompt is {number(prompt)}: room for two")
 
 

@@ -30,7 +30,7 @@ finite; times are RFC 3339 in UTC; durations are seconds. A target whose polls h
           "state_seconds": {"healthy": 512.0, ...},
           "signals": {"running": 12, "fast": {"seconds": 30, "preemption_ratio": 0.4, ...}, ...} | null,
           "alerts": [ALERT],
-          "advice": [{"lever", "current", "proposed", "reason", "effect", "caution"}]
+          "advice": [{"lever", "current", "proposed", "reason", "effect", "caution", "gain"}]
         }]
       }]
     }
