@@ -32,7 +32,7 @@ def test_advice_that_raises_is_no_advice_and_changes_nothing_else(monkeypatch: p
     def breaks(verdict: Verdict, *rest: Any) -> tuple[Change, ...]:
         if verdict.engine == BAD and verdict.state is not State.UNKNOWN:
             raise ZeroDivisionError("an error of ours")
-        return advise(verdict, *rest)
+        return advise(verdict, *rest, **more)
 
     sound = list(storm(Judge(Policy(), KnownConfig(), 5.0)))
     monkeypatch.setattr(remembered, "advise", breaks)

@@ -62,6 +62,7 @@ def test_a_storming_engine_is_told_in_full():
                 "reason": "24 576 KV tokens / 1 720 tokens per sequence, less 20 % headroom: 11",
                 "effect": "Preemptions stop; waiting moves to the queue.",
                 "caution": "Change nothing else, measure for ten minutes.",
+                "gain": None,
             }
         ],
     }

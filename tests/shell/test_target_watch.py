@@ -211,7 +211,7 @@ def test_an_engine_that_vanishes_is_stale_and_comes_back(watched, events):
 
 
 def test_advice_that_broke_is_counted_and_the_view_is_published_all_the_same(monkeypatch):
-    def breaks(*_):
+    def breaks(*_, **__):
         raise ZeroDivisionError("an error of ours")
 
     monkeypatch.setattr(remembered, "advise", breaks)
