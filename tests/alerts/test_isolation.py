@@ -29,7 +29,7 @@ def storm(judge: Judge) -> Iterator[Judgement]:
 
 
 def test_advice_that_raises_is_no_advice_and_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(verdict: Verdict, *rest: Any) -> tuple[Change, ...]:
+    def breaks(verdict: Verdict, *rest: Any, **more: Any) -> tuple[Change, ...]:
         if verdict.engine == BAD and verdict.state is not State.UNKNOWN:
             raise ZeroDivisionError("an error of ours")
         return advise(verdict, *rest, **more)
