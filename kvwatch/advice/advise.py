@@ -10,7 +10,7 @@ from typing import Final
 
 from kvwatch.advice.followed import Followed
 from kvwatch.advice.inputs import AdviceInputs
-from kvwatch.advice.levers import memory, scale, slots
+from kvwatch.advice.levers import around, memory, scale, slots
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import Cause, Change, EngineConfig, Signals, State, Verdict
 from kvwatch.text import counted
@@ -54,7 +54,7 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
             _if_cache_is_next(memory.eight_bit_kv),
         ),
         Cause.STEP_BUDGET: (
-            scale.chunked_prefill,
+            around.chunked_prefill,
             slots.larger_step,
             memory.prefix_caching,
             memory.shared_beginnings,
@@ -62,9 +62,9 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
             scale.replicas_for_compute,
         ),
         Cause.COMPUTE: (scale.ranks_out_of_balance, scale.replicas_for_compute, slots.smaller_step, slots.batch_that_still_pays),
-        Cause.FRONTEND: (scale.more_api_servers, scale.coarser_stream, scale.look_at_the_host),
-        Cause.DEFERRED: (scale.what_they_wait_for,),
-        Cause.STALLED: (memory.limit_to_pool, scale.silent_peer, scale.restart),
+        Cause.FRONTEND: (around.more_api_servers, around.coarser_stream, around.look_at_the_host),
+        Cause.DEFERRED: (around.what_they_wait_for,),
+        Cause.STALLED: (memory.limit_to_pool, around.silent_peer, around.restart),
     }
 )
 """Causes of which kvwatch can see the numbers, and their levers; `_in_order` puts the gains before one another."""
@@ -92,7 +92,7 @@ def advise(
     change begins with what came of it.
     """
     if verdict.state is State.UNKNOWN:
-        change = scale.let_kvwatch_see(verdict.cause)
+        change = around.let_kvwatch_see(verdict.cause)
         return () if change is None else (change,)
     if signals is None:
         return ()

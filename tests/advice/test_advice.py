@@ -13,7 +13,7 @@ from kvwatch.advice import levers
 from kvwatch.advice.advise import LEVERS, advise
 from kvwatch.advice.followed import Followed
 from kvwatch.advice.inputs import AdviceInputs
-from kvwatch.advice.levers import memory, scale, slots
+from kvwatch.advice.levers import around, memory, scale, slots
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import (
     CAUSES,
@@ -90,7 +90,7 @@ def change(changes, lever):
 EVERY_LEVER = sorted(
     {
         f"{module.__name__.rsplit('.', 1)[-1]}.{name}"
-        for module in (memory, scale, slots)
+        for module in (around, memory, scale, slots)
         for name, f in vars(module).items()
         if callable(f) and getattr(f, "__module__", "") == module.__name__ and not name.startswith("_")
     }
