@@ -41,7 +41,7 @@ def read_model(config: Config, defaults: Defaults | None = None, drafts: int = 0
     known = not model_type(text) or model_type(text) in (defaults or {}) or model_type(text) in LATENT_TYPES | KNOWN_ELSEWHERE
     read = read_kinds(text, count, known_type=known)
     kinds, unknown = read.kinds[:count], list(read.unknown)
-    layers = _latent_layers(text, kinds, unknown, drafts) if _is_latent(text) else _attention_layers(text, kinds, unknown, drafts)
+    layers = _latent_layers(text, kinds, drafts) if _is_latent(text) else _attention_layers(text, kinds, unknown, drafts)
     layers = (
         layers * 1 if model_type(text) not in ATTENTION_PER_LAYER else [cache * ATTENTION_PER_LAYER[model_type(text)] for cache in layers]
     )
@@ -64,13 +64,12 @@ def _is_latent(text: Config) -> bool:
     return bool(named) and (not model_type(text) or model_type(text) in LATENT_TYPES)
 
 
-def _state(text: Config, unknown: list[str], drafts: int) -> tuple[Layer, ...]:
+def _state(text: Config, drafts: int) -> tuple[Layer, ...]:
     state = layer_state(text, drafts)
     if state is None:
-        reason = "the size of the state that layers without attention keep for each sequence (not counted)"
-        if reason not in unknown:
-            unknown.append(reason)
-        return ()
+        raise ValueError(
+            "layers of this model keep a state for each sequence, and kvwatch does not know its size: what fits would be too much"
+        )
     return (state,)
 
 
@@ -85,7 +84,7 @@ def _attention_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[st
         if one is not None and kind in (LayerKind.FULL, LayerKind.WINDOW, LayerKind.CHUNK, LayerKind.HYBRID):
             attention = (Attention(one.kv_heads, one.key_dim, one.value_dim, _window(text, kind), _chunk(text, kind)),)
         beside = kind in (LayerKind.STATE, LayerKind.HYBRID) or model_type(text) in STATE_BESIDE_ATTENTION | STATE_IN_EVERY_LAYER
-        found.append((*attention, *(_state(text, unknown, drafts) if beside else ())))
+        found.append((*attention, *(_state(text, drafts) if beside else ())))
     return found
 
 
@@ -101,7 +100,7 @@ def _chunk(text: Config, kind: LayerKind) -> int | None:
     return whole(text, "attention_chunk_size") if kind == LayerKind.CHUNK else None
 
 
-def _latent_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
+def _latent_layers(text: Config, kinds: Sequence[LayerKind], drafts: int) -> list[tuple[Layer, ...]]:
     ranks, ropes = listed(text, "kv_lora_rank"), listed(text, "qk_rope_head_dim")
     indexer = whole(text, "index_head_dim") or 0
     roles = listed(text, "indexer_types")
@@ -111,7 +110,7 @@ def _latent_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[str],
         rank = whole(own, "kv_lora_rank") or (ranks[i] if i < len(ranks) else whole(text, "kv_lora_rank"))
         rope = own.get("qk_rope_head_dim", ropes[i] if i < len(ropes) else text.get("qk_rope_head_dim"))
         if kind == LayerKind.STATE:
-            found.append(_state(text, unknown, drafts))
+            found.append(_state(text, drafts))
         elif kind == LayerKind.NONE:
             found.append(())
         elif not isinstance(rank, int) or not isinstance(rope, int):

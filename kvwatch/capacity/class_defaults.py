@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kvwatch.capacity.fields import HEADS, HIDDEN, LAYER_COUNT, Config, model_type
+from kvwatch.capacity.fields import HEADS, HIDDEN, LAYER_COUNT, NESTED, Config, model_type
 
 Defaults = Mapping[str, Mapping[str, object]]
 """model_type -> what its config class sets when config.json leaves it out."""
@@ -18,6 +18,8 @@ def complete(config: Config, defaults: Defaults) -> Config:
     for key, value in known.items():
         inner = defaults.get(value) if isinstance(value, str) else None
         if inner is not None and key.endswith("_config") and value != model_type(config):
+            if key not in config and _said_otherwise(key, config):
+                continue
             given = config.get(key)
             found[key] = complete({"model_type": value} | dict(given if isinstance(given, Mapping) else {}), defaults)
         elif key not in config and not _said_otherwise(key, config):
@@ -29,7 +31,8 @@ _SAME_FACT: Final = (
     LAYER_COUNT,
     HEADS,
     HIDDEN,
-    ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups"),
+    ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups", "attn_config"),
+    ("head_dim", "qk_rope_head_dim"),
     (
         "layer_types_rule",
         "layer_types",
@@ -44,7 +47,13 @@ _SAME_FACT: Final = (
         "hybrid_layer_pattern",
         "attention_layers",
         "block_types",
+        "linear_attn_config",
+        "_sliding_window_pattern",
+        "global_attn_every_n_layers",
+        "no_rope_layers",
+        "no_rope_layer_interval",
     ),
+    NESTED,
     ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
 )
 """Names of one thing: a default of the class counts only where the config says it under none of them."""
@@ -53,7 +62,7 @@ _SAME_FACT: Final = (
 def _said_otherwise(key: str, config: Config) -> bool:
     if key == "layer_types_rule" and config.get("use_sliding_window") is True:
         return True
-    return any(key in names and any(config.get(name) is not None for name in names) for names in _SAME_FACT)
+    return any(key in names and any(config.get(name) not in (None, [], {}) for name in names) for names in _SAME_FACT)
 
 
 def _text_parts(config: Config, defaults: Defaults) -> dict[str, object]:
@@ -61,5 +70,5 @@ def _text_parts(config: Config, defaults: Defaults) -> dict[str, object]:
     return {
         key: complete(value, defaults)
         for key, value in config.items()
-        if isinstance(value, Mapping) and model_type(value) in defaults and model_type(value) != model_type(config)
+        if isinstance(value, Mapping) and (key in NESTED or model_type(value) in defaults) and model_type(value) != model_type(config)
     }

@@ -7,7 +7,8 @@ from typing import Final
 
 Config = Mapping[str, object]
 
-_NESTED: Final = ("text_config", "language_config", "llm_config", "thinker_config", "text_model_config", "decoder_config", "lm_config")
+NESTED: Final = ("text_config", "language_config", "llm_config", "thinker_config", "text_model_config", "decoder_config", "lm_config")
+"""Where multimodal configs keep their language model, the first that is there."""
 _MOST: Final = 10**9
 """More than anything a config counts; tokens, elements and layers beyond it are no numbers of a model."""
 _MOST_LAYERS: Final = 10_000
@@ -18,7 +19,7 @@ HIDDEN: Final = ("hidden_size", "n_embd", "n_embed", "d_model", "model_dim")
 
 def text_config(config: Config) -> Config:
     """The part that describes the language model: multimodal configs nest it."""
-    for key in _NESTED:
+    for key in NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):
             return text_config(nested)

@@ -115,6 +115,8 @@ def _block_heads(block: object, heads: int | None, text: Config) -> Heads | None
 def _kv_heads(text: Config, heads: int | None) -> int:
     if text.get("multi_query") and not text.get("new_decoder_architecture"):
         return 1
+    if text.get("multi_query_attention") is False and heads:  # ChatGLM: the number of groups then means nothing
+        return heads
     nested = text.get("attn_config")
     for place in [text, nested] if isinstance(nested, Mapping) else [text]:
         for key in _KV_HEADS:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kvwatch.capacity.fields import Config, listed, model_type, whole
-from kvwatch.capacity.model_types import STATE_BESIDE_ATTENTION, STATES_ONLY, UNDERSTOOD_KEYS
+from kvwatch.capacity.fields import Config, first_whole, listed, model_type, whole
+from kvwatch.capacity.model_types import ONE_KIND_ONLY, STATE_BESIDE_ATTENTION, STATES_ONLY, UNDERSTOOD_KEYS
 
 
 class LayerKind(StrEnum):
@@ -44,10 +44,14 @@ _NEMOTRON_LETTERS: Final[dict[str, LayerKind]] = {"*": LayerKind.FULL, "M": Laye
 _SUSPECT: Final = re.compile(
     r"(?<!cross_)(?:swa|hybrid|interleaved_sliding|window_pattern|window_layer|local_attn|global_attn|full_attn|attn_type|attention_type|layer_group"
     r"|mamba|ssm|linear_attn|lightning|retention|rwkv|delta_net|conv_l_cache|use_cla|cla_share|share_kv|kv_shar|yoco|compress_ratio"
-    r"|per_layer|kv_reuse|mb_per_layer|state_space|recurrent)",
+    r"|per_layer|kv_reuse|mb_per_layer|state_space|recurrent|(?:layer|attn|attention)_pattern|block_pattern"
+    r"|(?:global|local|full|sliding|windowed|dense_attention)_?(?:attn|attention)?_(?:layers?|every|interval|period|freq|ratio|idx|ids|indices))",
     re.IGNORECASE,
 )
 """Names of keys that say some layer keeps something else than all of its tokens."""
+_ABOUT_LAYERS: Final = re.compile(
+    r"^(?!.*(?:moe|mlp|ffn|expert|rope|theta|lora|vision)).*(?:layer|attn|attention|window|pattern|type|kind|block)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def read_kinds(text: Config, count: int, *, known_type: bool) -> Kinds:
     """
     if model_type(text) in STATES_ONLY:
         return Kinds((LayerKind.STATE,) * count)
-    for read in (_by_lists, _by_nemotron, _by_flags, _by_hybrid_flags, _by_chosen, _by_period):
+    for read in (_by_lists, _by_positions, _by_nemotron, _by_flags, _by_hybrid_flags, _by_chosen, _by_period):
         if kinds := read(text, count):
             return Kinds(_shared(text, kinds))
     kinds, unknown = _by_window(text, count, known_type=known_type)
@@ -94,10 +98,20 @@ def _by_lists(text: Config, count: int) -> tuple[LayerKind, ...]:
         kinds = tuple(cycle[i % len(cycle)] for i in range(count))
         return (*kinds[:-1], _named(str(rule["last"]), text)) if "last" in rule else kinds
     windows = listed(text, "sliding_window")
-    if len(windows) >= count:
+    if len(windows) >= count and not _suspects(text, known_type=True):
         return tuple(LayerKind.WINDOW if isinstance(n, int) and n > 0 else LayerKind.FULL for n in windows[:count])
     blocks = [str(kind) for kind in listed(text, "block_types")]
     return tuple(_named(blocks[i % len(blocks)], text) for i in range(count)) if blocks else ()
+
+
+def _by_positions(text: Config, count: int) -> tuple[LayerKind, ...]:
+    """Llama 4: layers with rotary positions look into chunks, the others see every token (vLLM 0.32 ``models/llama4.py``)."""
+    if not whole(text, "attention_chunk_size"):
+        return ()
+    flags, interval = listed(text, "no_rope_layers"), whole(text, "no_rope_layer_interval")
+    if len(flags) >= count:
+        return tuple(LayerKind.CHUNK if flag else LayerKind.FULL for flag in flags[:count])
+    return tuple(LayerKind.CHUNK if (i + 1) % interval else LayerKind.FULL for i in range(count)) if interval and not flags else ()
 
 
 def _named(kind: str, text: Config) -> LayerKind:
@@ -176,14 +190,19 @@ def _by_window(text: Config, count: int, *, known_type: bool) -> tuple[tuple[Lay
         return full, () if model_type(text) in STATE_BESIDE_ATTENTION else _suspects(text, known_type=known_type)
     first = whole(text, "max_window_layers")
     if text.get("use_sliding_window") is True and first is not None:  # Qwen2
+        if 0 < first < count and model_type(text) in ONE_KIND_ONLY:
+            raise ValueError(
+                f"vLLM refuses to start {model_type(text)} with a window for some layers only (max_window_layers {first} of {count})"
+            )
         return tuple(LayerKind.WINDOW if i >= first else LayerKind.FULL for i in range(count)), ()
     pattern = text.get("sliding_window_pattern")
     if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:  # EXAONE 4: L local, G global; the last layer is global
         kinds: list[LayerKind] = [LayerKind.WINDOW if pattern[i % len(pattern)] == "L" else LayerKind.FULL for i in range(count)]
         return (*kinds[:-1], LayerKind.FULL), ()
-    if (every := whole(text, "sliding_window_pattern")) is not None and every > 0:  # Gemma 3
-        return tuple(LayerKind.FULL if (i + 1) % every == 0 else LayerKind.WINDOW for i in range(count)), ()
-    suspects = _suspects(text, known_type=True)
+    if every := first_whole(text, ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")):  # Gemma 3, AFMoE
+        first_full = 0 if model_type(text).startswith("modernbert") else every - 1
+        return tuple(LayerKind.FULL if i % every == first_full else LayerKind.WINDOW for i in range(count)), ()
+    suspects = (*_suspects(text, known_type=True), *_listed_by_layer(text, count))
     if known_type and not suspects and pattern is None:  # Mistral: every layer
         return (LayerKind.WINDOW,) * count, ()
     why = suspects[0] if suspects else f"which layers of {model_type(text) or 'this model'} the window of {window} tokens bounds"
@@ -197,6 +216,17 @@ def _suspects(text: Config, *, known_type: bool) -> tuple[str, ...]:
     if named:
         return (f"what {', '.join(named[:3])} means for the layers",)
     return () if known_type else (f"the layers of model type {model_type(text)!r}",)
+
+
+def _listed_by_layer(text: Config, count: int) -> tuple[str, ...]:
+    """A list or a word with an entry for each layer, whose key says nothing of experts or positions, may say which the window bounds."""
+    named = [
+        key
+        for key, value in text.items()
+        if isinstance(value, (list, tuple, str)) and len(value) == count > 1 and not (isinstance(value, str) and key.endswith("type"))
+        if key not in UNDERSTOOD_KEYS and _ABOUT_LAYERS.search(key)
+    ]
+    return (f"what {named[0]} means for the layers",) if named else ()
 
 
 def _shared(text: Config, kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:

@@ -15,6 +15,8 @@ from kvwatch.capacity.model import MAMBA2, LayerState
 _BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 _FLOAT32_STATE: Final = frozenset({"nemotron_h"})
 """Model types whose state vLLM keeps in float32 when config.json does not say (``models/config.py``, NemotronHForCausalLMConfig)."""
+_WITHOUT_GROUPS: Final = frozenset({"plamo2"})
+"""Mamba 2 whose convolution does not run over B and C (vLLM 0.10 ``models/plamo2.py``, n_groups=0)."""
 _CONV_BYTES: Final = 2
 
 
@@ -59,12 +61,12 @@ def _kimi_delta(text: Config, drafts: int) -> LayerState | None:
 
 def _mamba2(text: Config, drafts: int) -> LayerState | None:
     heads = first_whole(text, ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"))
-    dim = first_whole(text, ("mamba_d_head", "mamba_head_dim", "mamba_headdim"))
+    dim = first_whole(text, ("mamba_d_head", "mamba_head_dim", "mamba_headdim", "hidden_size_per_head"))
     if model_type(text) == "mamba2":
         heads, dim = whole(text, "num_heads"), whole(text, "head_dim")
     size = first_whole(text, ("mamba_d_state", "ssm_state_size", "state_size"))
     kernel = first_whole(text, ("mamba_d_conv", "conv_kernel"))
-    groups = first_whole(text, ("mamba_n_groups", "mamba_ngroups", "n_groups")) or 1
+    groups = first_whole(text, ("mamba_n_groups", "mamba_ngroups", "n_groups")) or (model_type(text) not in _WITHOUT_GROUPS)
     if heads and not dim and (inner := _inner(text)):
         dim = inner // heads
     if not (heads and dim and size and kernel):

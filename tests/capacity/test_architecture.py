@@ -272,6 +272,18 @@ F, SLIDING, STATE, NONE = "full", "window", "state", "none"
         pytest.param({"attn_layer_indices": [1]}, 3, [STATE, F, STATE], id="bamba"),
         pytest.param({"linear_attn_config": {"full_attn_layers": [2]}}, 3, [STATE, F, STATE], id="kimi-linear-counts-from-1"),
         pytest.param({"mamba_step": 2}, 4, [STATE, F, STATE, F], id="plamo-2"),
+        pytest.param({"sliding_window": W, "_sliding_window_pattern": 2}, 3, [SLIDING, F, SLIDING], id="pattern-as-newer-files-write-it"),
+        pytest.param({"sliding_window": W, "global_attn_every_n_layers": 2}, 3, [SLIDING, F, SLIDING], id="afmoe"),
+        pytest.param(
+            {"model_type": "modernbert-decoder", "sliding_window": W, "global_attn_every_n_layers": 2},
+            3,
+            [F, SLIDING, F],
+            id="modernbert-decoder-begins-with-full",
+        ),
+        pytest.param({"attention_chunk_size": W, "no_rope_layers": [1, 0, 1]}, 3, ["chunk", F, "chunk"], id="llama4-by-positions"),
+        pytest.param({"attention_chunk_size": W, "no_rope_layer_interval": 2}, 3, ["chunk", F, "chunk"], id="llama4-by-interval"),
+        pytest.param({"no_rope_layers": [1, 0, 1]}, 3, [F, F, F], id="positions-without-chunks-say-nothing"),
+        pytest.param({"sliding_window": W, "mlp_layer_types": ["a", "b", "c"]}, 3, [SLIDING] * 3, id="a-list-of-experts-says-nothing"),
         pytest.param({"num_kv_shared_layers": 2}, 4, [F, F, NONE, NONE], id="gemma3n-shared"),
         pytest.param({"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 8192}, 2, ["chunk", F], id="llama4"),
         pytest.param({"layer_types": ["full_attention"] * 3}, 2, [F, F], id="extra-draft-layer-is-ignored"),
@@ -291,6 +303,11 @@ def test_which_layers_keep_how_much(text, count, expected):
         pytest.param({"hybrid_ratio": 4}, True, id="hybrid-of-another-name"),
         pytest.param({"share_kv_every": 2}, True, id="shared-of-another-name"),
         pytest.param({"model_type": "novel"}, False, id="a-type-nobody-read"),
+        pytest.param({"sliding_window": 128, "layer_pattern": "SSF"}, True, id="letters-of-another-name"),
+        pytest.param({"sliding_window": 128, "attention_kinds": [0, 1, 1]}, True, id="numbers-of-another-name"),
+        pytest.param({"sliding_window": 128, "global_layers": [1]}, True, id="chosen-layers-of-another-name"),
+        pytest.param({"sliding_window": 128, "full_attention_every": 3}, True, id="period-of-another-name"),
+        pytest.param({"sliding_window": [128, None, 128], "mb_per_layer": 2}, True, id="phi-4-flash-windows-beside-states"),
     ],
 )
 def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
@@ -312,6 +329,20 @@ def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
         pytest.param(LLAMA2_7B | {"layer_types": ["full_attention"]}, {}, "1 of 32 layers", id="too-few-layer-types"),
         pytest.param({"model_type": "bert", "num_hidden_layers": 2}, {}, "encoder-only: it keeps no KV cache", id="encoder"),
         pytest.param({"architectures": ["ModernBertForMaskedLM"], "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-by-class"),
+        pytest.param({"model_type": "new", "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-of-a-type-that-is-a-common-word"),
+        pytest.param({"_class_name": "FluxTransformer2DModel", "num_layers": 19}, {}, "no language model", id="diffusion"),
+        pytest.param({"model_type": "prithvi", "num_hidden_layers": 2}, {}, "no language model", id="images-of-the-earth"),
+        pytest.param({"model_type": "rwkv7", "num_hidden_layers": 2}, {}, "has no attention", id="states-nobody-read"),
+        pytest.param(LLAMA2_7B | {"cross_attention_layers": [3]}, {}, "layers with cross attention", id="cross-attention-beside-the-text"),
+        pytest.param(
+            LLAMA2_7B | {"layer_types": ["recurrent", "full_attention"] * 16}, {}, "does not know its size", id="state-of-unknown-size"
+        ),
+        pytest.param(
+            LLAMA2_7B | {"model_type": "qwen2", "sliding_window": W, "use_sliding_window": True, "max_window_layers": 8},
+            {},
+            "vLLM refuses to start qwen2 with a window for some layers only .max_window_layers 8 of 32.",
+            id="qwen2-window-for-some",
+        ),
         pytest.param(LLAMA2_7B | {"is_encoder_decoder": True}, {}, "encoder-decoder", id="encoder-decoder"),
         pytest.param(DEEPSEEK_V3 | {"compress_ratios": [4]}, {}, "deepseek_v3 compresses", id="compressed"),
         pytest.param(LLAMA2_7B, {"kv_dtype": "int3"}, "'int3' is not one", id="unknown-dtype"),
@@ -332,3 +363,59 @@ def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
 def test_what_is_not_understood_is_refused_with_the_reason(config, options, reason):
     with pytest.raises(ValueError, match=reason):
         cache_of(config, **options)
+
+
+DBRX = {"model_type": "dbrx", "n_layers": 40, "n_heads": 48, "d_model": 6144, "attn_config": {"kv_n_heads": 8}}
+DEEPSEEK_PLAIN = {
+    "model_type": "deepseek_v2",
+    "num_hidden_layers": 12,
+    "num_attention_heads": 10,
+    "num_key_value_heads": 10,
+    "hidden_size": 1280,
+    "kv_lora_rank": None,
+    "qk_rope_head_dim": 0,
+    "qk_nope_head_dim": 0,
+}
+QWEN3 = {"model_type": "qwen3", "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
+KIMI_LINEAR = {
+    "model_type": "kimi_linear",
+    "num_hidden_layers": 8,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "linear_attn_config": {"full_attn_layers": [2, 4, 6, 8], "num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4},
+}
+PLAMO2 = {
+    "model_type": "plamo2",
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "hidden_size": 4096,
+    "hidden_size_per_head": 128,
+    "mamba_step": 2,
+    "mamba_num_heads": 64,
+    "mamba_d_state": 64,
+    "mamba_d_conv": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        pytest.param(DBRX, 40 * 8 * 2 * 128 * 2, id="kv-heads-nested-beside-a-default-of-the-class"),
+        pytest.param(DEEPSEEK_PLAIN, 12 * 10 * 2 * 128 * 2, id="latent-type-without-latent-has-heads-of-its-hidden-size"),
+        pytest.param(
+            {"model_type": "qwen3_asr", "thinker_config": {"text_config": QWEN3}}, 28 * 8 * 2 * 128 * 2, id="text-two-levels-down"
+        ),
+        pytest.param(KIMI_LINEAR, 4 * (512 + 64) * 2, id="layers-chosen-by-the-file-and-not-by-the-class"),
+        pytest.param(PLAMO2, 16 * 4 * 2 * 128 * 2, id="plamo-2-attends-in-every-second-layer"),
+        pytest.param(
+            {"model_type": "chatglm", "num_layers": 28, "num_attention_heads": 32, "hidden_size": 4096}
+            | {"multi_query_attention": False, "multi_query_group_num": 2, "kv_channels": 128},
+            28 * 32 * 2 * 128 * 2,
+            id="groups-named-and-off",
+        ),
+    ],
+)
+def test_what_the_file_says_goes_before_what_its_class_would(config, expected):
+    model = read_model(config, class_defaults())
+    assert (kv_cache(model, ServerSetup()).bytes_per_token, model.unknown) == (expected, ())
