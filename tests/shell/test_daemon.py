@@ -354,7 +354,7 @@ def test_a_signal_ends_it_within_a_second_while_a_page_is_drawn(process, peer):
     slow = """
 import sys, time
 from kvwatch.exporter.web.page import StatusPage
-StatusPage.render = lambda *_: (print("drawing", file=sys.stderr, flush=True), time.sleep(30))
+StatusPage.render = lambda *_: (sys.stderr.write("drawing\\n"), time.sleep(30))
 """
 
     def attempt():
@@ -374,7 +374,7 @@ def test_a_signal_ends_it_within_a_second_while_names_are_resolved(process):
     hanging = """
 import sys, time
 from kvwatch.poller.discovery import Discovery
-Discovery.discover = lambda *_: (print("resolving", file=sys.stderr, flush=True), time.sleep(30))
+Discovery.discover = lambda *_: (sys.stderr.write("resolving\\n"), time.sleep(30))
 """
 
     def attempt():
