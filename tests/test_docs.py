@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 
+import pictures
 import pytest
 import yaml
 
 from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
-from kvwatch.commands.cli import COMMANDS
+from kvwatch.commands.cli import COMMANDS, _parser
 from kvwatch.config.settings import Settings
+from kvwatch.errors import UsageError
 from kvwatch.exporter.metrics.catalogue import FAMILIES
 from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.model import CAUSES, Cause, State
@@ -90,3 +93,70 @@ def test_the_fleet_page_adds_up(docs):
         assert int(line[0]) == sum(int(part) for part in re.findall(r" (\d+)", line[1]))
     assert f"300 × ({engine} + {target}) + {own} = **{300 * (engine + target) + own:,} series**".replace(",", " ") in page
     assert f"300 × ({engine} + {target} + {own}) = {300 * (engine + target + own):,}.".replace(",", " ") in page
+
+
+def test_the_sample_in_the_readme_is_what_check_says_of_the_recording(docs):
+    """``tests/pictures.py`` prints it anew, and makes the pictures."""
+    sample = re.search(r"```\n\$ kvwatch check --for 30s --max-num-seqs 64\n(.*?)```", docs["README.md"], re.DOTALL)[1]
+    said = pictures.sample().splitlines()
+    assert [line for line in sample.splitlines() if line not in said] == []
+
+
+def test_the_comparison_in_the_readme_is_that_of_the_figures(docs):
+    def numbers(page, rule):
+        return re.findall(rf"^ *\| {re.escape(rule)} \| (\d+ of \d+) \| (\d+ of \d+) \|$", docs[page], re.MULTILINE)
+
+    for told, computed in {
+        "cache above 95 % for a minute": "`vllm:kv_cache_usage_perc > 0.95` for 1m",
+        "requests waiting for a minute": "`vllm:num_requests_waiting > 0` for 1m",
+        "any preemption in two minutes": "`increase(vllm:num_preemptions_total[2m]) > 0`",
+        "kvwatch": "kvwatch: `PreemptionStorm`",
+    }.items():
+        assert len(numbers("README.md", told)) == 1
+        assert numbers("README.md", told) == numbers("docs/figures.md", computed)
+
+
+def test_the_readme_is_a_door(docs):
+    assert len(docs["README.md"].split()) <= 1000
+
+
+def command_lines(text):
+    """Every line of a fenced block that calls kvwatch, its continuations joined, without its comment."""
+    for block in re.findall(r"^ *```[a-z]*\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            if found := re.match(r"\s*(?:\$ )?kvwatch (.*)", line):
+                yield re.split(r"\s#\s|\s[|&>]|&&", found[1])[0].strip()
+
+
+def flags_said(text):
+    """Flags in running text: ``kvwatch COMMAND --flag``, inside one pair of backticks."""
+    return [found for found in re.findall(r"`kvwatch ([a-z][^`\n]*)`", text) if not found.endswith("…")]
+
+
+def test_every_command_line_of_the_docs_is_one_the_parser_takes(docs):
+    lines = [(page, line) for page, text in docs.items() for line in command_lines(text)]
+    assert len(lines) >= 5
+    refused = []
+    for page, line in lines:
+        words = shlex.split(re.sub(r"\[.*?\]", "", line))
+        try:
+            _parser(words[0] if words else None).parse_args(words)
+        except UsageError as error:
+            refused.append((page, line, str(error)))
+        except SystemExit:  # --help and --version
+            continue
+    assert refused == []
+
+
+def test_every_flag_said_of_a_command_is_one_of_its_flags(docs):
+    unknown = []
+    for page, text in docs.items():
+        for said in flags_said(text):
+            command = said.split()[0]
+            if command not in COMMANDS:
+                unknown.append((page, said, command))
+                continue
+            parser = _parser(command)._subparsers._group_actions[0].choices[command]
+            flags = {flag for action in parser._actions for flag in action.option_strings}
+            unknown += [(page, said, flag) for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*", said) if flag not in flags]
+    assert unknown == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -16,14 +16,19 @@ from kvwatch.daemon import logging as log
 from kvwatch.demo.acts import SCENARIOS
 from kvwatch.demo.screen import Screen, Script, tell
 from kvwatch.demo.stage import Stage
-from kvwatch.errors import UsageError
+from kvwatch.errors import ConfigError, UsageError
 from kvwatch.process_signals import STOPPING, ProcessSignals, received
 
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
 
 _FRAME_SECONDS: Final = 0.2
-_USUAL: Final = ("127.0.0.1", 20058)
+_USUAL: Final = "127.0.0.1:20058"
+_NEXT: Final = """
+That was a simulated server. With one of yours:
+  kvwatch check HOST:8000     one diagnosis, now
+  kvwatch run HOST:8000       the daemon, with this status page and metrics for Prometheus
+  kvwatch demo --scenario X   another story"""
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
@@ -52,25 +57,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Tell the story once, or until somebody stops it."""
     log.silence()  # the screen tells the same story
     try:
-        web = WebSettings(listen_address=_listen_address(arguments.listen))
+        web = None if arguments.listen is None else WebSettings(listen_address=arguments.listen)
     except ValueError as error:
         raise UsageError(f"{arguments.listen}: not a listen address: write host:port") from error
-    with received(*STOPPING) as signals, Stage(SystemClock(), arguments.speed, web) as stage:
-        _perform(stage, arguments, signals)
+    with received(*STOPPING) as signals, ExitStack() as opened:
+        _perform(_stage(opened, arguments, web), arguments, signals)
+    Console().print(_NEXT, highlight=False, soft_wrap=True)
     return 0
 
 
-def _listen_address(wanted: str | None) -> str:
-    """The address asked for; else the usual one on loopback, or any free port where somebody has that."""
-    if wanted is not None:
-        return wanted
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(_USUAL)
-        except OSError:
-            return "127.0.0.1:0"
-    return "{}:{}".format(*_USUAL)
+def _stage(opened: ExitStack, arguments: argparse.Namespace, web: WebSettings | None) -> Stage:
+    """On the address asked for; else on the usual one, or on any free port where somebody has that, such as another demo."""
+    clock = SystemClock()
+    if web is not None:
+        return opened.enter_context(Stage(clock, arguments.speed, web))
+    try:
+        return opened.enter_context(Stage(clock, arguments.speed, WebSettings(listen_address=_USUAL)))
+    except ConfigError:
+        return opened.enter_context(Stage(clock, arguments.speed, WebSettings(listen_address="127.0.0.1:0")))
 
 
 def _perform(stage: Stage, arguments: argparse.Namespace, signals: ProcessSignals) -> None:

@@ -43,7 +43,11 @@ def _restart(max_num_seqs: int) -> Callable[[Simulation, int | None], None]:
 
 def _follow_advice(simulation: Simulation, advised: int | None) -> None:
     simulation.restart(replace(simulation.config, max_num_seqs=advised or _FALLBACK_SLOTS), downtime=DOWNTIME)
-    simulation.set_load(OpenLoop(2.0, _CHAT_PROMPT, _CHAT_OUTPUT))
+
+
+def _begin_small_steps(simulation: Simulation) -> None:
+    simulation.restart(replace(simulation.config, max_num_batched_tokens=512), downtime=DOWNTIME)
+    simulation.set_load(ClosedLoop(24, Uniform(1900, 2100), Uniform(5, 15)))
 
 
 _CALM: Final = Act(
@@ -51,6 +55,13 @@ _CALM: Final = Act(
     "One request a second. Nothing waits, nothing is preempted.",
     60.0,
     lambda simulation, _: simulation.set_load(OpenLoop(1.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    frozenset({Cause.OK}),
+)
+_FEW_CLIENTS: Final = Act(
+    "A few clients",
+    "Six clients, each with one request at a time. Nothing waits, nothing is preempted.",
+    60.0,
+    lambda simulation, _: simulation.set_load(ClosedLoop(6, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK}),
 )
 _FULL: Final = Act(
@@ -69,10 +80,17 @@ _STORM: Final = Act(
 )
 _FIXED: Final = Act(
     "The advice, followed",
-    "Restarted with the --max-num-seqs kvwatch advised; a second replica takes what one cannot hold.",
+    "Restarted with the --max-num-seqs kvwatch advised, under the same sixty clients. Nothing is preempted: who waits, waits in the queue.",
     120.0,
     _follow_advice,
-    frozenset({Cause.OK}),
+    frozenset({Cause.SEQUENCE_SLOTS, Cause.ADMISSION}),
+)
+_REPLICAS: Final = Act(
+    "Two more replicas",
+    "The advice now says how many replicas hold sixty clients. With three of them, twenty are left here.",
+    120.0,
+    lambda simulation, _: simulation.set_load(ClosedLoop(20, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    frozenset({Cause.OK, Cause.KV_HIGH}),
 )
 _BUSY: Final = Act(
     "A busy morning",
@@ -95,6 +113,13 @@ _LONG_PROMPTS: Final = Act(
     lambda simulation, _: simulation.set_load(ClosedLoop(8, _REPORT, Uniform(40, 80))),
     frozenset({Cause.ADMISSION}),
 )
+_SMALL_STEPS: Final = Act(
+    "Long prompts, small steps",
+    "Prompts of 2 000 tokens, answers of ten, and --max-num-batched-tokens 512: computing prompts fills every step.",
+    90.0,
+    lambda simulation, _: _begin_small_steps(simulation),
+    frozenset({Cause.STEP_BUDGET}),
+)
 _FROZEN: Final = Act(
     "The engine hangs",
     "The engine stops in the middle of a step. /metrics goes on answering with the last numbers it had.",
@@ -105,9 +130,11 @@ _FROZEN: Final = Act(
 _THAWED: Final = Act("It goes on", "The engine steps again.", 60.0, lambda simulation, _: simulation.thaw(), frozenset({Cause.OK}))
 
 SCENARIOS: Final[Mapping[str, tuple[Act, ...]]] = {
-    "story": (_CALM, _FULL, _STORM, _FIXED, _FEW_SLOTS),
-    "storm": (_CALM, _STORM, _FIXED),
+    "story": (_CALM, _FULL, _STORM, _FIXED, _REPLICAS, _FEW_SLOTS),
+    "storm": (_CALM, _STORM, _FIXED, _REPLICAS),
+    "full": (_CALM, _FULL),
+    "step-budget": (_CALM, _SMALL_STEPS),
     "long-prompts": (_CALM, _LONG_PROMPTS),
     "slots": (_BUSY, _FEW_SLOTS),
-    "stall": (_CALM, _FROZEN, _THAWED),
+    "stall": (_FEW_CLIENTS, _FROZEN, _THAWED),
 }

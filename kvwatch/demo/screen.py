@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from kvwatch.demo.stage import Frame
-from kvwatch.model import Assessment, Severity, State, TargetView
+from kvwatch.model import Assessment, Severity, Signals, State, TargetView
 
 STYLES: Final = {State.HEALTHY: "bold green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "bold yellow", State.UNKNOWN: "dim"}
 _REMEMBERED: Final = 12
@@ -126,12 +126,19 @@ def numbers(view: TargetView) -> RenderableType:
     ratio = signals.slow.preemption_ratio
     return Group(
         state,
-        Text.assemble("KV cache ", *_bar(usage, "red" if usage > _WATERMARK else "blue"), f" {usage:.0%}"),
+        Text.assemble(
+            "KV cache ", *_bar(usage, "red" if usage > _WATERMARK else "blue"), f" {usage:.0%}   TTFT P95 {_first_token(signals)}"
+        ),
         Text(
             f"running {signals.running or 0:.0f}   waiting {signals.waiting or 0:.0f}   "
             f"preempted {'-' if ratio is None else f'{ratio:.0%}'}   {signals.generation_tokens_per_second or 0:.0f} tokens/s"
         ),
     )
+
+
+def _first_token(signals: Signals) -> str:
+    found = signals.time_to_first_token
+    return "TTFT P95 -" if found is None else f"TTFT P95 {found.p95:.1f} s"
 
 
 def _bar(share: float, style: str) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -42,3 +42,15 @@ def test_it_tells_acts_and_serves_the_status_page_until_interrupted(demo):
 def test_bad_arguments_are_refused_with_exit_code_2(arguments, complaint):
     done = subprocess.run([sys.executable, "-m", "kvwatch", "demo", *arguments], capture_output=True, text=True, check=False, timeout=20)
     assert (done.returncode, complaint in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_two_demos_at_once_have_a_page_each_and_end_with_what_to_do_next():
+    command = [sys.executable, "-m", "kvwatch", "demo", "--scenario", "slots", "--speed", "60"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other,
+    ):
+        said = [process.communicate(timeout=60) for process in (one, other)]
+    assert (one.returncode, other.returncode) == (0, 0), said
+    assert len({out.splitlines()[0] for out, _ in said}) == 2
+    assert all("kvwatch check HOST:8000" in out.splitlines()[-3] for out, _ in said)

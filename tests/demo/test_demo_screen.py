@@ -45,7 +45,7 @@ def test_the_picture_fits_and_the_latest_line_is_on_it(width, height):
 def test_the_numbers_stand_side_by_side_on_a_narrow_terminal():
     picture = "\n".join(drawn(Screen("http://127.0.0.1:20058"), 60, 24, []))
     assert "kv_bound / preempting " in picture
-    assert " 95%" in picture
+    assert " 95%   TTFT P95 - " in picture
     assert "running 24   waiting 36   preempted -   0 tokens/s" in picture
 
 

@@ -68,6 +68,26 @@ def test_following_the_advice_ends_the_preemptions():
     assert (said[-1].verdict.state, said[-1].signals.slow.preemptions) == (State.HEALTHY, 0)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_advice_is_followed_under_the_same_load_and_changes(seed):
+    rehearsal = Rehearsal(seed)
+    calm, storm, fixed, _ = SCENARIOS["storm"]
+    rehearsal.play(calm)
+    before = rehearsal.play(storm)[-1]
+    load = rehearsal.simulation.load
+    after = rehearsal.play(fixed)[-1]
+    assert rehearsal.simulation.load is load
+    assert before.advice[0].lever == "--max-num-seqs"
+    assert after.advice[0].lever == "replicas"
+    assert after.signals.slow.preemptions < before.signals.slow.preemptions / 20
+
+
+def test_an_engine_that_hung_pages_for_that_and_for_nothing_else():
+    rehearsal = Rehearsal(seed=1)
+    fired = {alert.name for act in SCENARIOS["stall"] for said in rehearsal.play(act) for alert in said.alerts}
+    assert fired == {"EngineStalled"}
+
+
 def test_a_full_cache_without_a_queue_is_never_called_a_fault():
     rehearsal = Rehearsal(seed=3)
     calm, full = SCENARIOS["story"][:2]

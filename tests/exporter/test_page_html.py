@@ -384,7 +384,7 @@ def test_a_firing_alert_has_its_first_step_and_its_runbook(definition):
     alert = Alert(definition.name, definition.severity, NOW - 5, "s.", "d.")
     page = read(replace(VIEW, assessments=(replace(STORMING, alerts=(alert,)),)))
     assert f"runbook#{definition.prometheus_name}" in {attributes.get("href") for _, attributes in page.tags}
-    step = page.text.partition("First: ")[2].partition(" Runbook")[0]
+    step = page.text.partition("Check first: ")[2].partition(" Runbook")[0]
     assert len(step) > 20
     assert f'id="{definition.prometheus_name}"'.encode() in runbook().body
 
