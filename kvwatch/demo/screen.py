@@ -138,7 +138,7 @@ def numbers(view: TargetView) -> RenderableType:
 
 def _first_token(signals: Signals) -> str:
     found = signals.time_to_first_token
-    return "TTFT P95 -" if found is None else f"TTFT P95 {found.p95:.1f} s"
+    return "-" if found is None else f"{found.p95:.1f} s"
 
 
 def _bar(share: float, style: str) -> tuple[tuple[str, str], tuple[str, str]]:
