@@ -176,8 +176,32 @@ def test_saturation_is_a_larger_batch_without_more_tokens(points, running, rate,
     assert (curve_of(*points).saturation(Work(running, rate, 0.0), None) is not None) is saturated
 
 
-def test_a_level_seen_once_is_no_evidence():
-    assert curve_of((16, 1000), each=1).saturation(Work(64, 1000, 0.0), None) is None
+@pytest.mark.parametrize(
+    ("level", "running", "rate", "saturated"),
+    [
+        pytest.param((8, 1000), 16, 1000, True, id="sixteen against eight"),
+        pytest.param((8, 1000), 15, 1000, False, id="fifteen are no batch"),
+        pytest.param((7, 1000), 16, 1000, False, id="seven are no batch to compare with"),
+        pytest.param((10, 1000), 18, 1000, True, id="1.8 times as many"),
+        pytest.param((10, 1000), 17, 1000, False, id="not 1.8 times as many"),
+        pytest.param((16, 1000), 64, 1099, True, id="not a tenth more"),
+        pytest.param((16, 1000), 64, 1101, False, id="more than a tenth more"),
+    ],
+)
+def test_what_is_a_larger_batch_and_what_is_no_more(level, running, rate, saturated):
+    assert (curve_of(level).saturation(Work(running, rate, 0.0), None) is not None) is saturated
+
+
+@pytest.mark.parametrize(("share", "like"), [(0.0, True), (0.19, True), (0.21, False)])
+def test_only_like_mixtures_of_prompt_and_output_are_compared(share, like):
+    assert (curve_of((16, 1000)).saturation(Work(64, (1 - share) * 1000, share), None) is not None) is like
+    assert (curve_of((16, 1000)).slowdown(Work(64, 100, share), None) is not None) is like
+
+
+@pytest.mark.parametrize(("each", "found"), [(1, False), (2, False), (3, True)])
+def test_a_level_seen_once_or_twice_is_no_evidence(each, found):
+    assert (curve_of((16, 1000), each=each).saturation(Work(64, 1000, 0.0), None) is not None) is found
+    assert (curve_of((16, 1000), each=each).slowdown(Work(64, 100, 0.0), None) is not None) is found
 
 
 def test_decoding_is_not_compared_with_prefill():

@@ -51,17 +51,18 @@ _COMPARED: Final = {
 _COMPUTED: Final = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 
 
-def mutants(tree: ast.Module) -> Iterator[tuple[int, Callable[[], str]]]:
-    """The line of every mutant of a module, and what makes its source."""
+def mutants(tree: ast.Module) -> Iterator[tuple[int, Callable[[], tuple[str, str]]]]:
+    """The line of every mutant of a module, and what makes its source and says what was changed into what."""
     for place, node in enumerate(ast.walk(tree)):
         for change in _changes(node):
             yield getattr(node, "lineno", 0), partial(_source_of, tree, place, change)
 
 
-def _source_of(tree: ast.Module, place: int, change: Change) -> str:
+def _source_of(tree: ast.Module, place: int, change: Change) -> tuple[str, str]:
     changed = copy.deepcopy(tree)
-    change(next(found for number, found in enumerate(ast.walk(changed)) if number == place))
-    return ast.unparse(ast.fix_missing_locations(changed))
+    target = next(found for number, found in enumerate(ast.walk(changed)) if number == place)
+    change(target)
+    return ast.unparse(ast.fix_missing_locations(changed)), ast.unparse(target).splitlines()[0]
 
 
 def _changes(node: ast.AST) -> Iterator[Change]:  # noqa: C901 - one case for each kind
@@ -140,11 +141,12 @@ def run(target: Target, count: int, seed: int = 1) -> int:
             sys.exit("the tests fail without any mutant")
         for path, line, mutant in sample:
             source = path.read_text()
-            path.write_text(mutant())
+            mutated, change = mutant()
+            path.write_text(mutated)
             if survives(folder, target.tests):
                 survivors += 1
                 text = source.splitlines()[line - 1].strip()
-                print(f"survived: {path.relative_to(folder)}:{line}: {text}   {target.equivalent.get(text, '')}", flush=True)  # noqa: T201
+                print(f"survived: {path.relative_to(folder)}:{line}: {text} -> {change}   {target.equivalent.get(text, '')}", flush=True)  # noqa: T201
             path.write_text(source)
     killed = len(sample) - survivors
     print(f"{killed} of {len(sample)} killed ({killed / len(sample):.1%}); {len(found)} mutants in all")  # noqa: T201
