@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import sub
 
 from kvwatch.model import Histogram, Quantiles
 
@@ -14,7 +16,7 @@ def quantiles_between(first: Histogram | None, last: Histogram | None) -> Quanti
     """
     if first is None or last is None or first.bounds != last.bounds:
         return None
-    increase = [after - before for before, after in zip(first.counts, last.counts, strict=True)]
+    increase = list(map(sub, last.counts, first.counts))
     total = increase[-1]
     if total <= 0 or min(increase) < 0:
         return None
@@ -25,7 +27,7 @@ def quantiles_between(first: Histogram | None, last: Histogram | None) -> Quanti
 def _quantile(q: float, bounds: Sequence[float], cumulative: Sequence[float]) -> float:
     """Prometheus' ``histogram_quantile``: linear inside the bucket; the highest finite edge when it falls into ``+Inf``."""
     rank = q * cumulative[-1]
-    index = next(i for i, count in enumerate(cumulative) if count >= rank)
+    index = bisect_left(cumulative, rank)
     if index >= len(bounds):
         return bounds[-1] if bounds else 0.0
     low = bounds[index - 1] if index else 0.0

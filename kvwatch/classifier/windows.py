@@ -37,7 +37,8 @@ def queue_of(snapshot: Snapshot) -> float | None:
     """Requests that wait for capacity. Before vLLM 0.20 the deferred ones cannot be told apart and count as waiting."""
     if snapshot.waiting is None:
         return None
-    return max(0.0, snapshot.waiting - (snapshot.waiting_deferred or 0.0))
+    deferred = snapshot.waiting_deferred
+    return max(0.0, snapshot.waiting - deferred) if deferred else snapshot.waiting
 
 
 def gauge(values: Sequence[float | None]) -> GaugeStats | None:
@@ -45,7 +46,8 @@ def gauge(values: Sequence[float | None]) -> GaugeStats | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    return GaugeStats(mean=min(sum(known) / len(known), max(known)), low=min(known), peak=max(known), last=known[-1])
+    peak = max(known)
+    return GaugeStats(mean=min(sum(known) / len(known), peak), low=min(known), peak=peak, last=known[-1])
 
 
 def increase(first: float | None, last: float | None) -> float | None:
