@@ -64,9 +64,9 @@ def read_pool(line: str, process: str, pools: list[PoolLine]) -> bool:
     concurrency = _CONCURRENCY.search(line)
     if concurrency:
         said = {"max_model_len": _int(concurrency["length"]), "max_concurrency": float(concurrency["times"].replace(",", ""))}
-        last = pools[-1] if pools else None
-        if last is not None and last.max_concurrency is None and last.process.split("|")[0] == process:
-            pools[-1] = replace(last, **said)  # type: ignore[arg-type]
+        mine = [i for i, pool in enumerate(pools) if pool.max_concurrency is None and pool.process.split("|")[0] == process]
+        if mine:  # other processes may have written in between
+            pools[mine[-1]] = replace(pools[mine[-1]], **said)  # type: ignore[arg-type]
         else:
             pools.append(PoolLine(process, **said))  # type: ignore[arg-type]
     return bool(found or concurrency)

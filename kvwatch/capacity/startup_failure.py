@@ -34,6 +34,12 @@ def read_failure(line: str) -> StartupFailure | None:
     return next((read(found) for pattern, read in _READERS if (found := pattern.search(line))), None)
 
 
+def read_error(line: str) -> StartupFailure | None:
+    """Any exception this line ends a traceback with: the reason where the log names no other."""
+    found = _EXCEPTION.search(line)
+    return StartupFailure(f"{found['kind']}: {found['says'][:_LONGEST_REASON].strip()}") if found else None
+
+
 def _int(text: str) -> int:
     return int(text.replace(",", ""))
 
@@ -82,6 +88,9 @@ def _says(reason: str, remedy: str | None, *, only_while_starting: bool = False)
     return lambda _found: StartupFailure(reason, remedy, only_while_starting=only_while_starting)
 
 
+_LONGEST_REASON: Final = 200
+"""Characters of an exception's text that are repeated."""
+_EXCEPTION: Final = re.compile(r"(?:^|[\s)\]])(?:[a-z_]\w*\.)*(?P<kind>[A-Z]\w*(?:Error|Exception)): (?P<says>\S.*)")
 _ESTIMATE: Final = re.compile(r"estimated maximum model length is (?P<length>[\d,]+)")
 _SIZES: Final = re.compile(r"\(?(?P<needed>[\d.]+) GiB KV cache is needed.*?available KV cache memory \((?P<available>[\d.]+) GiB\)")
 _NO_LENGTH_HELPS: Final = "no --max-model-len helps: raise --gpu-memory-utilization, use more GPUs, or fewer bits for the weights"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kvwatch.capacity.pool_line import PoolLine, read_pool
-from kvwatch.capacity.startup_failure import StartupFailure, read_failure
+from kvwatch.capacity.startup_failure import StartupFailure, read_error, read_failure
 from kvwatch.capacity.versions import Version, parse_version
 from kvwatch.config.policy import KnownConfig
 
@@ -116,6 +116,8 @@ class _Start:
     pools: list[PoolLine] = field(default_factory=list)
     failure: StartupFailure | None = None
     failed_by: str = ""
+    error: StartupFailure | None = None
+    """The first exception, of whatever kind: the cause where no wording is known."""
     serving: bool = False
 
 
@@ -128,6 +130,10 @@ def read_startup_log(lines: Iterable[str]) -> StartupLog:
         if _begins_anew(line, process, start):
             start = _Start()
         _read(line, process, start)
+    if start.error is not None and not start.serving:
+        unexplained = start.failure is not None and start.failure.remedy is None and start.failure.max_model_len is None
+        if unexplained or (start.failure is None and not start.pools and start.facts.vllm_version is not None):
+            start.failure = start.error
     if not start.pools and start.failure is None:
         raise ValueError("no KV cache size in this log: is it the startup log of a vLLM server, from its first line?")
     return _finished(start)
@@ -147,6 +153,8 @@ def _read(line: str, process: str, start: _Start) -> None:
     if read_pool(line, process, start.pools):
         start.failure = None
     failure = read_failure(line)
+    if failure is None:
+        start.error = start.error or read_error(line)
     if failure is None or (failure.only_while_starting and (start.serving or start.failure is not None)):
         return
     start.failure, start.failed_by = failure, process

@@ -189,3 +189,58 @@ def test_the_log_speaks_as_known_configuration():
     assert read_startup_log(V1_010.splitlines()).known == KnownConfig(
         max_num_seqs=48, max_num_batched_tokens=4096, max_model_len=8192, kv_cache_tokens=43600, vllm_version="0.10.2"
     )
+
+
+START = "INFO vLLM API server version 0.20.0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        pytest.param(
+            START + "ValueError: Model architectures ['Foo'] are not supported for now.",
+            "ValueError: Model architectures ['Foo'] are not supported for now.",
+            id="model-not-supported",
+        ),
+        pytest.param(
+            START + "(APIServer pid=1) OSError: [Errno 98] Address already in use", "OSError: [Errno 98] Address already in use", id="port"
+        ),
+        pytest.param(
+            START
+            + "(EngineCore pid=9) AssertionError: Sliding window for some\nRuntimeError: Engine core initialization failed. See root cause above.",
+            "AssertionError: Sliding window for some",
+            id="the-root-cause-stands-above-what-the-server-says-last",
+        ),
+        pytest.param(
+            START + "torch.cuda.SomeError: strange\n" + "ValueError: No available memory for the cache blocks.",
+            "no memory was left for KV blocks",
+            id="a-known-wording-goes-before-any-exception",
+        ),
+        pytest.param(
+            START + "RuntimeError: Engine core initialization failed. See root cause above.",
+            "the engine failed while it started; the root cause stands above this line",
+            id="root-cause-cut-off",
+        ),
+        pytest.param(
+            START + "ImportError: no flash attention, using another\n" + V1_028, None, id="an-exception-before-a-pool-is-no-failure"
+        ),
+    ],
+)
+def test_a_start_that_ends_with_any_exception_names_the_root_cause(text, failure):
+    assert read_startup_log(text.splitlines()).failure == failure
+
+
+def test_an_exception_alone_is_no_log_of_vllm():
+    with pytest.raises(ValueError, match="no KV cache size"):
+        read_startup_log(["KeyError: 'x'"])
+
+
+def test_the_pools_of_two_engines_that_start_at_once_are_told_apart():
+    text = """\
+(EngineCore_DP0 pid=1) INFO GPU KV cache size: 90,000 tokens
+(EngineCore_DP1 pid=2) INFO GPU KV cache size: 60,000 tokens
+(EngineCore_DP0 pid=1) INFO Maximum concurrency for 8,192 tokens per request: 10.99x
+(EngineCore_DP1 pid=2) INFO Maximum concurrency for 8,192 tokens per request: 7.32x
+"""
+    log = read_startup_log(text.splitlines())
+    assert (log.kv_cache_tokens, log.max_concurrency) == (60_000, 7.32)
