@@ -87,6 +87,7 @@ def derive(
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,
         at_ceiling_share=_at_ceiling_share(fast, seen),
+        running_plateau=_plateau(queued, known.max_num_seqs),
         usage_at_ceiling=_usage_at_ceiling(fast, seen),
         running_while_queued=queued.mean if queued is not None else None,
         sequence_share=sequence_share,
@@ -144,6 +145,13 @@ def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> f
     if not queued or not ceiling:
         return None
     return sum(_at_ceiling(s, ceiling) for s in queued) / len(queued)
+
+
+def _plateau(queued: GaugeStats | None, given: int | None) -> float | None:
+    """Where `running` stood all the time while requests waited, if the max_num_seqs that was *given* is higher."""
+    if queued is None or given is None or not 0 < queued.low == queued.peak < given * (1 - _CEILING_TOLERANCE):
+        return None
+    return queued.peak
 
 
 def _usage_at_ceiling(snapshots: Sequence[Snapshot], ceiling: float) -> float | None:

@@ -113,6 +113,21 @@ def test_a_uniform_batch_with_a_queue_and_nothing_admitted_for_minutes(running, 
 
 
 @every
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        pytest.param(32, "running stands at 8, below the max_num_seqs of 32 that kvwatch was given", id="given too high"),
+        pytest.param(None, None, id="not given"),
+    ],
+)
+def test_a_batch_that_stands_below_the_limit_that_was_given_is_said_to(known, said, interval):
+    """Whoever typed 32 while the server runs with 8 reads it in the evidence; where nothing was given there is nothing to compare with."""
+    played = play(((200, busy(8.0, 0.3, 80.0, waiting=16.0)),), interval, known=KnownConfig(max_num_seqs=known))
+    found = [any(said is not None and said in line for line in one.verdict.evidence) for t, one in played if t > 60]
+    assert set(found) == {said is not None}
+
+
+@every
 @pytest.mark.parametrize("prefix", [1000.0, 20_000.0])
 def test_a_shared_prefix_is_no_need_of_the_next_admission(prefix, interval):
     """16 slots; each of them holds 300 tokens of its own, and all of them the prefix."""

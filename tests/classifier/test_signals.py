@@ -104,6 +104,22 @@ def test_what_the_operator_knows_goes_before_what_was_seen():
     assert (found.running_ceiling, found.at_ceiling_share, found.step_token_budget) == (8, 0.0, 2048)
 
 
+@pytest.mark.parametrize(
+    ("batch", "given", "plateau"),
+    [
+        pytest.param((8.0, 8.0, 8.0), 32, 8.0, id="below the limit all the time"),
+        pytest.param((8.0, 7.0, 8.0), 32, None, id="not all the time"),
+        pytest.param((8.0, 8.0, 8.0), 8, None, id="at the limit"),
+        pytest.param((255.0, 255.0, 255.0), 256, None, id="one slot being refilled is at the limit"),
+        pytest.param((8.0, 8.0, 8.0), None, None, id="no limit given"),
+        pytest.param((0.0, 0.0, 0.0), 32, None, id="nothing runs"),
+    ],
+)
+def test_a_plateau_is_a_batch_that_stands_below_the_limit_that_was_given(batch, given, plateau):
+    shots = [snapshot(5.0 * n, running=running, waiting=3.0) for n, running in enumerate(batch)]
+    assert signals_of(*shots, known=KnownConfig(max_num_seqs=given)).running_plateau == plateau
+
+
 def test_only_samples_with_a_queue_say_where_running_stands():
     found = signals_of(*(snapshot(t, running=r, waiting=w) for t, r, w in ((0, 8.0, 3.0), (5, 2.0, 0.0), (10, 8.0, 1.0), (15, 7.0, 2.0))))
     assert (found.running_ceiling, found.at_ceiling_share) == (8, pytest.approx(2 / 3))

@@ -27,5 +27,13 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
     if is_sustained(signals) and signals.recent.queue is not None and signals.fast.kv_usage is not None:
         evidence = f"{counted(signals.recent.queue.mean, 'request')} waiting, and neither KV blocks, slots nor prefill explain it"
-        return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))
+        return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence, *_plateau(signals)))
     return None
+
+
+def _plateau(signals: Signals) -> tuple[str, ...]:
+    """A batch that stands below the limit that was given: the limit is another one than that."""
+    if signals.running_plateau is None or signals.running_ceiling is None:
+        return ()
+    given = f"below the max_num_seqs of {number(signals.running_ceiling)} that kvwatch was given"
+    return (f"running stands at {number(signals.running_plateau)}, {given}: see what the server was started with",)
