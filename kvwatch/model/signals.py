@@ -113,7 +113,7 @@ class Signals:
     at_ceiling_share: float | None = None
     """Share of the fast window's samples with a queue in which `running` stood at that ceiling."""
     running_plateau: float | None = None
-    """The count `running` had in every one of the fast window's samples with a queue, where that is below the max_num_seqs that was given."""
+    """The count `running` had in all of the fast window's samples with a queue, where that is below the max_num_seqs that was given."""
     usage_at_ceiling: float | None = None
     """The second lowest KV usage of those samples: at that moment slots were taken, and the rest of the cache was not."""
     running_while_queued: float | None = None
