@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, pairwise
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pydantic_settings import CliSettingsSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kvwatch.assess import Judge, first_known, judge_for
+from kvwatch.assess import first_known
 from kvwatch.clock import SystemClock
-from kvwatch.commands.arguments import positive_count, positive_duration, unix_time, write_whole
+from kvwatch.commands.arguments import positive_count, positive_duration, write_whole
+from kvwatch.commands.prometheus_arguments import PrometheusRange, add_prometheus_arguments, prometheus_range
+from kvwatch.config.flags import add_judgement_flags
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.settings import Settings
+from kvwatch.config.sources import load
 from kvwatch.errors import KVWatchError, UsageError
-from kvwatch.incident.prometheus import Prometheus
-from kvwatch.incident.recording import Decimator, Entry
-from kvwatch.incident.replay import ReplayRow, rows_of
+from kvwatch.incident.export import Export
+from kvwatch.incident.replay import Replayer, ReplayRow
 from kvwatch.incident.report import EngineReport, build_report
 from kvwatch.incident.report_html import as_html
 from kvwatch.incident.report_text import as_markdown
 from kvwatch.incident.sources import EntrySource, open_source
 from kvwatch.incident.table import render
-from kvwatch.poller.label_memory import LabelMemory
 
 if TYPE_CHECKING:
     from kvwatch.commands.arguments import Subparsers
 
 _REPORTS: Final = {"html": as_html, "md": as_markdown}
-_LOOK_AHEAD: Final = 100
-"""Scrapes looked at to see how often a recorder asked."""
-_SLOWEST_GUESS: Final = 60.0
-_DEFAULT_SPAN: Final = "1h"
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
@@ -60,40 +56,47 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
         metavar="DURATION",
         help="use one scrape in so long, as a daemon of that interval would",
     )
-    parser.add_argument("--prometheus", metavar="URL", help="instead of files: a Prometheus that has scraped vLLM")
-    parser.add_argument(
-        "--start",
-        metavar="TIME",
-        help=f"with --prometheus: RFC 3339 (UTC without an offset), unix seconds or so long ago (default: {_DEFAULT_SPAN})",
-    )
-    parser.add_argument("--end", metavar="TIME", help="with --prometheus: the same (default: now)")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="with --format html or md: where the report goes (standard output)"
     )
-    parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="with --format html or md: such as Europe/Berlin (UTC)")
+    parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="of the times shown, such as Europe/Berlin (UTC)")
     parser.add_argument("--max-num-seqs", type=positive_count, metavar="N", help="what the server was started with, if known")
     parser.add_argument("--max-num-batched-tokens", type=positive_count, metavar="N", help="what the server was started with, if known")
-    parser.set_defaults(run=run)
+    parser.add_argument("--export", type=Path, metavar="FILE", help="write the scrapes as a recording that replays to the same")
+    add_prometheus_arguments(parser)
+    parser.set_defaults(run=partial(run, add_judgement_flags(parser)))
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Replay every file, or a Prometheus. Raises `RecordingError`, `PrometheusError`, `UsageError`."""
-    known = KnownConfig(max_num_seqs=arguments.max_num_seqs, max_num_batched_tokens=arguments.max_num_batched_tokens)
+def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
+    """Replay every file, or a Prometheus. Raises `KVWatchError`."""
+    settings, zone = load(arguments, flags), _zone(arguments.timezone)
+    with Export(arguments.export) as export:
+        _show(arguments, _sources(arguments, settings, export), zone)
+    return 0
+
+
+def _show(arguments: argparse.Namespace, sources: Iterator[Iterator[ReplayRow]], zone: ZoneInfo) -> None:
     reports = []
-    for rows in _sources(arguments, known):
+    for rows in sources:
         if arguments.format == "jsonl":
             for row in rows:
                 print(json.dumps(row.as_json()))  # noqa: T201 - a command's output
         elif arguments.format == "table":
             broken: list[KVWatchError] = []
-            render(_until_broken(rows, broken), Console())
+            render(_until_broken(rows, broken), Console(), zone)
             if broken:
                 raise broken[0]
         else:
             reports += build_report(rows)
     if arguments.format in _REPORTS:
-        _write_report(arguments, reports)
-    return 0
+        _write_report(arguments, reports, zone)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(f"--timezone {name}: there is no such zone") from error
 
 
 def _until_broken(rows: Iterator[ReplayRow], broken: list[KVWatchError]) -> Iterator[ReplayRow]:
@@ -104,12 +107,8 @@ def _until_broken(rows: Iterator[ReplayRow], broken: list[KVWatchError]) -> Iter
         broken.append(error)
 
 
-def _write_report(arguments: argparse.Namespace, reports: Sequence[EngineReport]) -> None:
+def _write_report(arguments: argparse.Namespace, reports: Sequence[EngineReport], zone: ZoneInfo) -> None:
     """The whole report or nothing."""
-    try:
-        zone = ZoneInfo(arguments.timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(f"--timezone {arguments.timezone}: there is no such zone") from error
     if not reports:
         raise UsageError("there is not one scrape to report on")
     document = _REPORTS[arguments.format](reports, zone)
@@ -119,77 +118,38 @@ def _write_report(arguments: argparse.Namespace, reports: Sequence[EngineReport]
         write_whole(arguments.output, document)
 
 
-def _sources(arguments: argparse.Namespace, known: KnownConfig) -> Iterator[Iterator[ReplayRow]]:
+def _sources(arguments: argparse.Namespace, settings: Settings, export: Export) -> Iterator[Iterator[ReplayRow]]:
     """The rows of each file, or of the Prometheus."""
-    if bool(arguments.files) == bool(arguments.prometheus):
+    past = prometheus_range(arguments, _complain)
+    if bool(arguments.files) == (past is not None):
         raise UsageError("replay needs either recordings or --prometheus")
-    if arguments.prometheus:
-        yield _prometheus_rows(arguments, known)
+    flags = KnownConfig(max_num_seqs=arguments.max_num_seqs, max_num_batched_tokens=arguments.max_num_batched_tokens)
+    known = first_known(flags, settings.vllm)
+    if past is not None:
+        yield _prometheus_rows(past, Replayer(settings, known, arguments.interval, _complain, export.keep))
         return
-    if arguments.start or arguments.end:
-        raise UsageError("--start and --end belong to --prometheus")
+    if arguments.export and len(arguments.files) > 1:
+        raise UsageError("--export takes one file: a recording is of one target")
     for path in arguments.files:
         with open_source(path, _complain, now=SystemClock().unix()) as source:
-            yield _file_rows(source, arguments.interval, first_known(known, source.known))
+            known_here = first_known(flags, source.known, settings.vllm)
+            yield _file_rows(source, Replayer(settings, known_here, arguments.interval, _complain, export.keep))
 
 
-def _file_rows(source: EntrySource, interval: float | None, known: KnownConfig) -> Iterator[ReplayRow]:
+def _file_rows(source: EntrySource, replayer: Replayer) -> Iterator[ReplayRow]:
     with _progress() as progress:
         task = progress.add_task(source.name, total=source.size)
-        for row in _rows(((source.target, entry) for entry in source.entries), interval, known):
+        for row in replayer.rows((source.target, entry) for entry in source.entries):
             progress.update(task, completed=source.position())
             yield row
 
 
-def _prometheus_rows(arguments: argparse.Namespace, known: KnownConfig) -> Iterator[ReplayRow]:
-    now = SystemClock().unix()
-    start, end = unix_time("--start", arguments.start or _DEFAULT_SPAN, now), unix_time("--end", arguments.end or "0s", now)
-    if start >= end:
-        raise UsageError("--start must be before --end")
+def _prometheus_rows(past: PrometheusRange, replayer: Replayer) -> Iterator[ReplayRow]:
     with _progress() as progress:
-        task = progress.add_task("Prometheus", total=end - start)
-        for row in _rows(Prometheus(arguments.prometheus).entries(start, end), arguments.interval, known):
-            progress.update(task, completed=row.t - start)
+        task = progress.add_task("Prometheus", total=past.end - past.start)
+        for row in replayer.rows(past.source.entries(past.start, past.end)):
+            progress.update(task, completed=row.t - past.start)
             yield row
-
-
-def _rows(entries: Iterator[tuple[str, Entry]], interval: float | None, known: KnownConfig) -> Iterator[ReplayRow]:
-    """Rows of scrapes of one or more targets, each with a judge of its own, in the order of the scrapes."""
-    first, rest = _look_ahead(entries)
-    spacing = interval or _spacing(first)
-    judges: dict[str, Judge] = {}
-    memories: dict[str, LabelMemory] = defaultdict(LabelMemory)
-    decimators: dict[str, Decimator] = {}
-    for target, entry in chain(first, rest):
-        if interval is not None and not decimators.setdefault(target, Decimator(interval)).wants(entry.t):
-            continue
-        if target not in judges:
-            judges[target] = judge_for(Settings(), known, interval=spacing)
-        yield from rows_of(entry, target, judges[target], memories[target])
-
-
-def _look_ahead(entries: Iterator[tuple[str, Entry]]) -> tuple[list[tuple[str, Entry]], Iterator[tuple[str, Entry]]]:
-    """The first scrapes and the others. A source that breaks off among the first does so after them, not before."""
-    first: list[tuple[str, Entry]] = []
-    try:
-        first.extend(islice(entries, _LOOK_AHEAD))
-    except KVWatchError as error:
-        return first, _broken_off(error)
-    return first, entries
-
-
-def _broken_off(error: KVWatchError) -> Iterator[tuple[str, Entry]]:
-    raise error
-    yield
-
-
-def _spacing(entries: Sequence[tuple[str, Entry]]) -> float:
-    """How often one target was asked: the median time between scrapes, or kvwatch's own default where there is one scrape."""
-    times: dict[str, list[float]] = {}
-    for target, entry in entries:
-        times.setdefault(target, []).append(entry.t)
-    gaps = [after - before for own in times.values() for before, after in pairwise(own) if after > before]
-    return min(statistics.median(gaps), _SLOWEST_GUESS) if gaps else Settings().poll.interval
 
 
 def _complain(what: str) -> None:

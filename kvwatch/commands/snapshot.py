@@ -16,11 +16,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvwatch.check.watching import with_version
 from kvwatch.clock import Clock, SystemClock
-from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration, unix_time, write_whole
+from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration, write_whole
+from kvwatch.commands.prometheus_arguments import PrometheusRange, add_prometheus_arguments, prometheus_range
 from kvwatch.config import sources as config
 from kvwatch.config.settings import PollSettings
 from kvwatch.errors import ScrapeError, UsageError
-from kvwatch.incident.prometheus import Prometheus
 from kvwatch.incident.recording import Entry
 from kvwatch.incident.sources import open_source
 from kvwatch.model import Scrape
@@ -60,10 +60,8 @@ def add_parser(subparsers: Subparsers, summary: str) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the snapshot goes, as JSON (default: shown, not kept)")
     parser.add_argument("--for", dest="seconds", type=positive_duration, default=60.0, metavar="DURATION", help="how long to measure (1m)")
     parser.add_argument("--interval", type=positive_duration, default=5.0, metavar="DURATION", help="time between scrapes (5s)")
-    parser.add_argument("--prometheus", metavar="URL", help="instead: a Prometheus that has scraped one vLLM")
-    parser.add_argument("--start", metavar="TIME", default="1h", help="with --prometheus: RFC 3339, unix seconds or so long ago (1h)")
-    parser.add_argument("--end", metavar="TIME", default="0s", help="with --prometheus: the same (now)")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_prometheus_arguments(parser)
     add_known_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -85,8 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> Run:
     known = known_arguments(arguments, config.load().vllm)
-    if arguments.prometheus:
-        name, scrapes = arguments.prometheus, _from_prometheus(arguments)
+    past = prometheus_range(arguments, _complain)
+    if past is not None:
+        name, scrapes = past.source.name, _from_prometheus(past)
     elif _is_url(arguments.source):
         clock, name = SystemClock(), one_metrics_url(arguments.source)
         ask = fetch_as(PollSettings(interval=arguments.interval), clock)
@@ -137,16 +136,11 @@ def _from_file(path: Path) -> Iterator[Scrape]:
         yield from _scrapes(source.entries)
 
 
-def _from_prometheus(arguments: argparse.Namespace) -> Iterator[Scrape]:
-    now = SystemClock().unix()
-    start, end = unix_time("--start", arguments.start, now), unix_time("--end", arguments.end, now)
-    if start >= end:
-        raise UsageError("--start must be before --end")
-    source = Prometheus(arguments.prometheus)
-    targets = source.sources(start, end)
+def _from_prometheus(past: PrometheusRange) -> Iterator[Scrape]:
+    targets = past.source.sources(past.start, past.end)
     if len(targets) > 1:
-        raise UsageError(f"{len(targets)} vLLM targets were scraped in that time; a snapshot is of one")
-    yield from _scrapes(entry for _, entry in source.entries(start, end))
+        raise UsageError(f"{len(targets)} vLLM targets were scraped in that time; a snapshot is of one: choose it with --match")
+    yield from _scrapes(entry for _, entry in past.source.entries(past.start, past.end))
 
 
 def _scrapes(entries: Iterator[Entry]) -> Iterator[Scrape]:

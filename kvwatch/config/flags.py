@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_settings import CliSettingsSource
 
+from kvwatch.config.policy import Policy
 from kvwatch.config.settings import Settings
 from kvwatch.config.values import parse_duration
 
@@ -25,6 +27,9 @@ Every flag is also a variable of the environment (--poll.interval is KVWATCH_POL
 _METAVARS: Final = (("Path", "FILE"), ("dict", "NAME=VALUE,..."), ("list", "A,B,..."), ("int", "N"), ("float", "RATIO"))
 """By what stands in the type of a setting, the first that does; ``TEXT`` otherwise."""
 
+_JUDGEMENT: Final = frozenset((*Policy.model_fields, "vllm"))
+"""The sections of settings that say how a scrape is judged."""
+
 
 def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
     """Give *parser* a flag for every knob, spelled as the Prometheus world spells them (``--web.listen-address``)."""
@@ -32,8 +37,32 @@ def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("urls", nargs="*", metavar="URL", help="vLLM /metrics URLs to watch (default: http://127.0.0.1:8000/metrics)")
-    parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help="YAML configuration")
+    _add_config_file(parser)
     parser.add_argument("--config.check", dest="config_check", action="store_true", help="check the configuration and exit")
+    return _source(parser, _add_argument, _add_group)
+
+
+def add_judgement_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
+    """The flags of `add_flags` that say how a scrape is judged, and the file, for commands that judge the past."""
+    _add_config_file(parser)
+    unused = argparse.ArgumentParser(add_help=False)
+
+    def add_argument(container: Any, *names: str, **options: Any) -> argparse.Action:
+        judges = names[0].lstrip("-").partition(".")[0] in _JUDGEMENT
+        return _add_argument(container if judges else unused, *names, **options)
+
+    def add_group(parser: argparse.ArgumentParser, **options: Any) -> Any:
+        judges = str(options.get("title") or "").removesuffix(" options") in _JUDGEMENT
+        return _add_group(parser if judges else unused, **options)
+
+    return _source(parser, add_argument, add_group)
+
+
+def _add_config_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help="YAML configuration")
+
+
+def _source(parser: argparse.ArgumentParser, add_argument: Callable[..., Any], add_group: Callable[..., Any]) -> CliSettingsSource[Any]:
     return CliSettingsSource(
         Settings,
         root_parser=parser,
@@ -41,8 +70,8 @@ def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
         cli_hide_none_type=True,
         cli_avoid_json=True,
         cli_implicit_flags=True,
-        add_argument_method=_add_argument,
-        add_argument_group_method=_add_group,
+        add_argument_method=add_argument,
+        add_argument_group_method=add_group,
     )
 
 

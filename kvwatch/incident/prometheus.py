@@ -1,7 +1,8 @@
 """A Prometheus that has scraped vLLM as a recording: its raw samples are put together again to the scrapes they came from.
 
 Samples are read with range selectors in instant queries, not with ``query_range``: they keep the times at which they were
-scraped, all samples of one scrape share one time, and nothing is repeated by the look-back over an outage.
+scraped, all samples of one scrape share one time, nothing is repeated by the look-back over an outage, and no limit on points
+applies. A scrape that failed is known by ``up``; where ``up`` was not kept (a remote write of chosen series), only by its absence.
 """
 
 from __future__ import annotations
@@ -9,20 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import urlsplit
-
-import requests
+from typing import Final
 
 from kvwatch.errors import PrometheusError
+from kvwatch.incident.prometheus_api import PrometheusApi
 from kvwatch.incident.recording import Entry
 from kvwatch.model import FailureReason
 from kvwatch.poller import names
 
 _CHUNK_SECONDS: Final = 600
 """How much is asked for at once: bounds the memory on both sides."""
-_CONNECT_SECONDS: Final = 5.0
-_READ_SECONDS: Final = 120.0
 _ENGINE: Final = r"(.*_)?vllm[:_]"
 """What may stand before a sample's name: relabelled or not, with the colon or, after a conversion, with an underscore."""
 _SCRAPE_LABELS: Final = frozenset(("__name__", "job", "instance"))
@@ -42,26 +39,31 @@ Lines = dict[float, list[str]]
 
 
 class Prometheus:
-    """Reads what a Prometheus (or what speaks its API) at *url* knows of vLLM. Raises `PrometheusError` in one line."""
+    """Reads what a Prometheus (or what speaks its API) knows of vLLM; *match* as `selectors.matchers` gives it.
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PrometheusError(f"{url}: a Prometheus URL starts with http:// or https:// and names a host")
-        self._api = url.rstrip("/") + "/api/v1/query"
-        self._shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    Raises `PrometheusError` in one line.
+    """
+
+    def __init__(self, api: PrometheusApi, match: str = "") -> None:
+        self._api = api
+        self._match = f",{match}" if match else ""
+
+    @property
+    def name(self) -> str:
+        """Its URL, without what may be secret."""
+        return self._api.shown
 
     def sources(self, start: float, end: float) -> tuple[Source, ...]:
         """The targets that reported a vLLM engine between two times (unix seconds)."""
-        selector = f'{{__name__=~"{_ENGINE}num_requests_running"}}'
-        found = self._query(f"group by (job, instance) (last_over_time({selector}[{_milliseconds(end - start)}]))", end)
+        selector = f'{{__name__=~"{_ENGINE}num_requests_running"{self._match}}}'
+        found = self._api.query(f"group by (job, instance) (last_over_time({selector}[{_milliseconds(end - start)}]))", end)
         return tuple(sorted({_source(series["metric"]) for series in found}))
 
     def entries(self, start: float, end: float) -> Iterator[tuple[str, Entry]]:
         """Every scrape of every vLLM between two times (unix seconds) with the name of its target, in order of time."""
         sources = self.sources(start, end)
         if not sources:
-            raise PrometheusError(f"{self._shown}: it has no samples of vLLM in that time")
+            raise PrometheusError(f"{self._api.shown}: it has no samples of vLLM in that time{' that match' if self._match else ''}")
         shown = _shown(sources)
         told = start - 0.001
         while start < end:
@@ -78,41 +80,27 @@ class Prometheus:
         engines = "|".join(sorted(names.ENGINE_SAMPLES))
         server = "|".join(sorted(names.SERVER))
         window = _milliseconds(end - start)
-        read = self._lines(f'{{__name__=~"{_ENGINE}({engines})",instance=~"{instances}"}}[{window}]', end)
-        about = self._lines(f'{{__name__=~"{server}",instance=~"{instances}"}}[{window}]', end)
-        up = self._query(f'up{{instance=~"{instances}"}}[{window}]', end)
+        read = self._lines(f'{{__name__=~"{_ENGINE}({engines})",instance=~"{instances}"{self._match}}}[{window}]', end)
+        about = self._lines(f'{{__name__=~"{server}",instance=~"{instances}"{self._match}}}[{window}]', end)
+        up = self._api.query(f'up{{instance=~"{instances}"{self._match}}}[{window}]', end)
+        polled: dict[Source, dict[float, str]] = {source: dict.fromkeys(read.get(source, ()), "1") for source in sources}
         for series in up:
-            source = _source(series["metric"])
-            if source in sources:
-                for t, value in series["values"]:
-                    yield t, source, _entry(t, value, read.get(source, {}).get(t, ()), about.get(source, {}).get(t, ()))
+            if (source := _source(series["metric"])) in polled:
+                polled[source].update(series.get("values", ()))
+        for source, times in polled.items():
+            for t, value in times.items():
+                yield t, source, _entry(t, value, read.get(source, {}).get(t, ()), about.get(source, {}).get(t, ()))
 
     def _lines(self, query: str, at: float) -> dict[Source, Lines]:
         found: dict[Source, Lines] = {}
-        for series in self._query(query, at):
+        for series in self._api.query(query, at):
+            if "__name__" not in series["metric"]:
+                continue
             name = _exposed(series["metric"])
             lines = found.setdefault(_source(series["metric"]), {})
-            for t, value in series["values"]:
+            for t, value in series.get("values", ()):
                 lines.setdefault(t, []).append(f"{name} {value}\n")
         return found
-
-    def _query(self, query: str, at: float) -> list[Any]:
-        """The series of an instant query."""
-        try:
-            response = requests.post(
-                self._api, data={"query": query, "time": f"{at:.3f}"}, timeout=(_CONNECT_SECONDS, _READ_SECONDS), allow_redirects=False
-            )
-        except requests.RequestException as error:
-            raise PrometheusError(f"{self._shown}: {_reason(error)}") from error
-        try:
-            answer = response.json()
-            if answer["status"] == "success":
-                series: list[Any] = answer["data"]["result"]
-                return series
-            said = f"{answer['error']}"
-        except (ValueError, KeyError, TypeError):
-            said = f"HTTP status {response.status_code}, and no answer of a Prometheus"
-        raise PrometheusError(f"{self._shown}: {' '.join(said.split())[:300]}")
 
 
 def _source(metric: Mapping[str, str]) -> Source:
@@ -143,13 +131,3 @@ def _entry(t: float, up: str, read: Sequence[str], about: Sequence[str]) -> Entr
 
 def _milliseconds(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
-
-
-def _reason(error: requests.RequestException) -> str:
-    """Why, in one line and without the URL, which may hold credentials."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return "it did not answer in time" if isinstance(error, requests.Timeout) else f"it cannot be asked ({type(error).__name__})"

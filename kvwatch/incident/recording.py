@@ -19,8 +19,11 @@ from typing import IO, Any, Final, Self
 from kvwatch.errors import RecordingError
 
 VERSION: Final = 1
-_END_OF_TIME: Final = 1e12
-"""Unix seconds beyond any clock; NaN and infinities, which Python's JSON lets pass, are not below it either."""
+_END_OF_TIME: Final = 2e11
+"""Unix seconds beyond any clock, in a year that can still be written.
+
+NaN and infinities, which Python's JSON lets pass, are not below it either.
+"""
 _OPENERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".xz": lzma.open}
 """By suffix; anything else is plain."""
 
@@ -124,7 +127,7 @@ def _entry(line: str) -> Entry:
     except (ValueError, RecursionError) as invalid:
         raise ValueError(f"not JSON ({invalid})") from invalid
     t = found.get("t") if isinstance(found, dict) else None
-    if isinstance(t, bool) or not isinstance(t, int | float) or not abs(t) < _END_OF_TIME:
+    if isinstance(t, bool) or not isinstance(t, int | float) or not 0 <= t < _END_OF_TIME:
         raise ValueError('no scrape: "t" (unix seconds) is missing')
     body, error = found.get("body"), found.get("error")
     if isinstance(body, str):

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+from typing import Final
 
-from kvwatch.assess import Judge, Judgement
-from kvwatch.errors import ScrapeError
-from kvwatch.incident.recording import Entry
+from kvwatch.assess import Judge, Judgement, judge_for
+from kvwatch.config.policy import KnownConfig
+from kvwatch.config.settings import Settings
+from kvwatch.errors import KVWatchError, ScrapeError
+from kvwatch.incident.recording import Decimator, Entry
 from kvwatch.model import Alert, Assessment, FailureReason, ScrapeFailure
 from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
+
+_LOOK_AHEAD: Final = 100
+"""Scrapes looked at to see how often a recorder asked."""
+_SLOWEST_GUESS: Final = 60.0
+_COARSE_SECONDS: Final = 15.0
+"""Time between scrapes from which on it is said what they cannot show: three times the daemon's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +77,69 @@ def _failure(entry: Entry) -> ScrapeFailure:
         return ScrapeFailure(entry.t, FailureReason(reason.strip()), detail.strip() or "as recorded")
     except ValueError:
         return ScrapeFailure(entry.t, FailureReason.INTERNAL, entry.error or "no reason was recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayer:
+    """Judges scrapes of one or more targets, each with a judge of its own, in the order of the scrapes.
+
+    *interval* (seconds) takes one scrape in so long; ``None`` takes all. *complain* is told once what scrapes far apart cannot show.
+    """
+
+    settings: Settings
+    known: KnownConfig
+    interval: float | None
+    complain: Callable[[str], None]
+    keep: Callable[[str, Entry], None]
+    """Is given each scrape that is judged, with the name of its target."""
+
+    def rows(self, entries: Iterator[tuple[str, Entry]]) -> Iterator[ReplayRow]:
+        """One row per scrape and engine. Raises what *entries* raises, after the rows before."""
+        first, rest = _look_ahead(entries)
+        spacing = max(self.interval or 0.0, _spacing(first) or self.settings.poll.interval)
+        if spacing >= _COARSE_SECONDS:
+            self.complain(coarse(spacing, self.settings))
+        judges: dict[str, Judge] = {}
+        memories: dict[str, LabelMemory] = defaultdict(LabelMemory)
+        decimators: dict[str, Decimator] = {}
+        for target, entry in chain(first, rest):
+            if self.interval is not None and not decimators.setdefault(target, Decimator(self.interval)).wants(entry.t):
+                continue
+            self.keep(target, entry)
+            if target not in judges:
+                judges[target] = judge_for(self.settings, self.known, interval=min(spacing, self.interval or _SLOWEST_GUESS))
+            yield from rows_of(entry, target, judges[target], memories[target])
+
+
+def coarse(spacing: float, settings: Settings) -> str:
+    """What scrapes *spacing* seconds apart do not show."""
+    unseen = ["a queue or a full cache that comes and goes between two of them"]
+    if spacing > settings.thresholds.stall:
+        unseen.append("a stall shorter than that")
+    if spacing > settings.window.fast / 2:
+        unseen.append("the beginning or end of a storm more exactly than to two of them")
+    return f"scrapes are {spacing:g} s apart and do not show {', or '.join(unseen)}"
+
+
+def _look_ahead(entries: Iterator[tuple[str, Entry]]) -> tuple[list[tuple[str, Entry]], Iterator[tuple[str, Entry]]]:
+    """The first scrapes and the others. A source that breaks off among the first does so after them, not before."""
+    first: list[tuple[str, Entry]] = []
+    try:
+        first.extend(islice(entries, _LOOK_AHEAD))
+    except KVWatchError as error:
+        return first, _broken_off(error)
+    return first, entries
+
+
+def _broken_off(error: KVWatchError) -> Iterator[tuple[str, Entry]]:
+    raise error
+    yield
+
+
+def _spacing(entries: Sequence[tuple[str, Entry]]) -> float | None:
+    """How often one target was asked: the median time between scrapes, where there are two of one."""
+    times: dict[str, list[float]] = {}
+    for target, entry in entries:
+        times.setdefault(target, []).append(entry.t)
+    gaps = [after - before for own in times.values() for before, after in pairwise(own) if after > before]
+    return statistics.median(gaps) if gaps else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pytest
 from rich.console import Console
 
@@ -50,6 +52,15 @@ def test_what_is_one_stretch(spells, expected):
     assert told(*spells) == expected
 
 
+def test_a_table_over_two_days_says_the_day_with_each_time_in_the_zone_asked_for():
+    console = Console(width=60)
+    with console.capture() as captured:
+        render([row(1_767_221_990.0, Cause.OK), row(1_767_222_010.0, Cause.OK)], console, ZoneInfo("Europe/Berlin"))
+    first, second, *_ = captured.get().splitlines()
+    assert first.rstrip() == "vllm  2025-12-31, times in Europe/Berlin"
+    assert second.startswith("12-31 23:59:50 to 01-01 00:00:10  engine 0")
+
+
 def drawn(width):
     console = Console(width=width)
     with console.capture() as captured:
@@ -59,14 +70,17 @@ def drawn(width):
 
 def test_on_a_narrow_terminal_the_evidence_stands_below_its_stretch():
     assert drawn(60) == [
-        "vllm",
-        "0:00 to 0:00  engine 0  healthy ok  -",
+        "vllm  1970-01-01, times in UTC",
+        "00:00:00 to 00:00:00  engine 0  healthy ok  -",
         "  3 running",
-        "0:10 to 1:14  engine 0  kv_bound preempting  -",
+        "00:00:10 to 00:01:14  engine 0  kv_bound preempting  -",
         "  12 preemptions in 30 s: 25 % of the requests that left the",
         "  running batch were preempted",
     ]
 
 
 def test_on_a_wide_one_beside_it():
-    assert [line.split()[:4] for line in drawn(140)[2:]] == [["0:00", "0:00", "0", "healthy"], ["0:10", "1:14", "0", "kv_bound"]]
+    assert [line.split()[:4] for line in drawn(160)[2:4]] == [
+        ["00:00:00", "00:00:00", "0", "healthy"],
+        ["00:00:10", "00:01:14", "0", "kv_bound"],
+    ]
