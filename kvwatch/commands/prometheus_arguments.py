@@ -12,7 +12,7 @@ from kvwatch.clock import SystemClock
 from kvwatch.commands.arguments import unix_time
 from kvwatch.errors import UsageError
 from kvwatch.incident.prometheus import Prometheus
-from kvwatch.incident.prometheus_api import Access, PrometheusApi
+from kvwatch.incident.prometheus_api import PrometheusAccess, PrometheusApi
 from kvwatch.incident.selectors import matchers
 
 _DEFAULT_SPAN: Final = "1h"
@@ -62,7 +62,7 @@ def prometheus_range(arguments: argparse.Namespace, complain: Callable[[str], No
         raise UsageError("--prometheus.password-file needs --prometheus.username")
     if arguments.username is not None and arguments.bearer_token_file is not None:
         raise UsageError("give a bearer token or a user name, not both")
-    access = Access(
+    access = PrometheusAccess(
         arguments.bearer_token_file, arguments.username, arguments.password_file, arguments.ca_file, _headers(arguments.headers)
     )
     match = matchers(arguments.match) if arguments.match is not None else ""

@@ -39,7 +39,7 @@ def _nothing(_: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class PrometheusAccess:
     """How a Prometheus is asked: who asks, with which certificates and headers (``X-Scope-OrgID`` names Mimir's tenant)."""
 
     bearer_token_file: Path | None = None
@@ -62,7 +62,7 @@ class Access:
 class PrometheusApi:
     """Asks instant queries of the Prometheus at *url*. What an answer warns of is handed to *complain*, each warning once."""
 
-    def __init__(self, url: str, access: Access, complain: Callable[[str], None] = _nothing, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, access: PrometheusAccess, complain: Callable[[str], None] = _nothing, clock: Clock | None = None) -> None:
         try:
             parts = urlsplit(url)
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

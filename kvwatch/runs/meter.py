@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from kvwatch.capacity.pool import pool_tokens, ranks_beside
@@ -12,6 +12,8 @@ from kvwatch.config.policy import KnownConfig
 from kvwatch.model import COUNTERS, HISTOGRAMS, CounterTrait, EngineId, Histogram, Scrape, Snapshot, counters_with
 from kvwatch.runs.run import Conditions, FiveLines, Percentiles, Run
 
+_LATENCIES: Final = tuple(field.name for field in fields(FiveLines) if field.name in HISTOGRAMS)
+"""Of the histograms those that a run is judged by."""
 _RESETS: Final = counters_with(CounterTrait.PROVES_RESET)
 
 
@@ -89,7 +91,7 @@ class Meter:
             generated_tokens_per_second=self._rate(_total(totals, "generation_tokens")),
             total_tokens_per_second=self._rate(_add(_total(totals, "generation_tokens"), _total(totals, "prompt_tokens"))),
             preemption_ratio=preemption_ratio(_total(totals, "preemptions"), finished, gauge([running])),
-            **{name: _percentiles(totals, name) for name in HISTOGRAMS},
+            **{name: _percentiles(totals, name) for name in _LATENCIES},
         )
         return Run(source, self.seconds, lines, self._conditions(totals, finished, running, waiting))
 

@@ -15,7 +15,7 @@ from kvwatch.commands import cli
 from kvwatch.config.settings import Settings
 from kvwatch.errors import PrometheusError, UsageError
 from kvwatch.incident.prometheus import Prometheus
-from kvwatch.incident.prometheus_api import Access, PrometheusApi
+from kvwatch.incident.prometheus_api import PrometheusAccess, PrometheusApi
 from kvwatch.incident.replay import coarse
 from kvwatch.incident.selectors import matchers
 
@@ -27,7 +27,9 @@ def api(peer, reply, access=None, said=None, *headers):
     """An API whose every answer is *reply*, a body or a pair of status line and body; what it complains of goes into *said*."""
     head, text = reply if isinstance(reply, tuple) else (b"HTTP/1.1 200 OK", reply)
     one = peer(sends(answer(text, head, *headers)))
-    return one, PrometheusApi(one.url.removesuffix("/metrics"), access or Access(), said.append if said is not None else lambda _: None)
+    return one, PrometheusApi(
+        one.url.removesuffix("/metrics"), access or PrometheusAccess(), said.append if said is not None else lambda _: None
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ class Questions(PrometheusApi):
     """An API that notes what it is asked; one target is known, and nothing of it."""
 
     def __init__(self):
-        super().__init__("http://prometheus", Access())
+        super().__init__("http://prometheus", PrometheusAccess())
         self.asked = []
 
     def query(self, query, at):
@@ -95,7 +97,7 @@ def test_credentials_are_sent_and_the_netrc_is_not(peer, tmp_path, monkeypatch, 
         if name.endswith("_file"):
             given[name] = tmp_path / name
             given[name].write_text(value)
-    one, asked = api(peer, NONE, Access(**given))
+    one, asked = api(peer, NONE, PrometheusAccess(**given))
     assert asked.query("up", 1.0) == []
     assert header in one.requests[0]
     assert one.requests[0].count("Authorization") == header.count("Authorization")
@@ -105,7 +107,7 @@ def test_credentials_are_sent_and_the_netrc_is_not(peer, tmp_path, monkeypatch, 
 def test_a_token_that_cannot_be_sent_is_never_quoted(peer, tmp_path, token):
     path = tmp_path / "token"
     path.write_bytes(token.encode("utf-8", "surrogateescape"))
-    _, asked = api(peer, NONE, Access(bearer_token_file=path))
+    _, asked = api(peer, NONE, PrometheusAccess(bearer_token_file=path))
     with pytest.raises(PrometheusError, match="does not hold one token") as raised:
         asked.query("up", 1.0)
     assert not token or token not in str(raised.value)

@@ -34,7 +34,7 @@ def read(tmp_path):
     return entries
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.xz", ""])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.xz"])
 def test_what_was_written_is_read(tmp_path, suffix):
     path = tmp_path / f"storm{suffix}"
     body = 'a{b="ü \\"quoted\\""} 1\n# 日本\n'

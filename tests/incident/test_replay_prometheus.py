@@ -19,7 +19,7 @@ from recordings_made import body, storm_body, write
 from kvwatch.clock import SystemClock
 from kvwatch.commands import cli
 from kvwatch.incident.prometheus import Prometheus
-from kvwatch.incident.prometheus_api import Access, PrometheusApi
+from kvwatch.incident.prometheus_api import PrometheusAccess, PrometheusApi
 from kvwatch.simulator.config import ServerConfig
 from kvwatch.simulator.load import ClosedLoop
 from kvwatch.simulator.server import SimulatorServer
@@ -209,7 +209,7 @@ def test_an_interval_is_kept_for_each_target(prometheus, replay):
 def test_bucket_and_server_series_are_asked_for_too(prometheus):
     text = body(1) + 'vllm:time_to_first_token_seconds_bucket{engine="0",model_name="demo-8b",le="0.1"} 3\nprocess_start_time_seconds 5\n'
     prometheus.scraped(100_000, "vllm-0:8000", text + 'vllm:some_other{engine="0"} 1\n')
-    ((target, entry),) = Prometheus(PrometheusApi(prometheus.url, Access())).entries(100_000, 100_010)
+    ((target, entry),) = Prometheus(PrometheusApi(prometheus.url, PrometheusAccess())).entries(100_000, 100_010)
     assert target == "vllm-0:8000"
     lines = entry.body.decode().splitlines()
     assert 'vllm:time_to_first_token_seconds_bucket{engine="0",le="0.1",model_name="demo-8b"} 3' in lines
