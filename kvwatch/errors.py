@@ -12,9 +12,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from kvwatch.model import FailureReason
+if TYPE_CHECKING:  # the command line needs the errors at once and the model only when it has something to do
+    from collections.abc import Sequence
+
+    from kvwatch.model import FailureReason
 
 
 class KVWatchError(Exception):
