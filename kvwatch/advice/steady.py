@@ -60,6 +60,8 @@ class SteadyAdvice:
             self._said[key] = _Said(change, at)
             return change
         said.at = at
+        if _count(change) == _count(said.change):
+            said.change = change  # the same number, for the reasons of this moment
         if not differ(_count(said.change), _count(change)):
             said.differs_since = None
         elif said.differs_since is None:

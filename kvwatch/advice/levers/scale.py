@@ -13,6 +13,9 @@ _FULL_DEMAND: Final = 1.0
 _BACKLOG: Final = 4.0
 """Past this, the queue says more of how long the overload has lasted than of how large it is."""
 _ARRIVALS: Final = "look up how many requests arrive a second and how many finish, their quotient is the number of replicas"
+_WELL_USED: Final = 0.85
+"""Peak usage (0..1) of a cache that is used well. The limit is counted by sequences that have all grown to their end: with requests of
+300/200 and 600/400 tokens the peak is then about 0.9, with answers nine times their prompts it is about 0.7."""
 _ROOMY: Final = 0.5
 """Mean usage of its cache (0..1) up to which a rank could take over what another one holds."""
 
@@ -67,9 +70,14 @@ def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
     if ratio <= _FULL_DEMAND:
         return None
     backlog = ratio > _BACKLOG
-    wanted = (
-        f"{number(inputs.wanted)} sequences want to run and {inputs.followed.after} may: this server is full, nothing more to gain here"
+    usage = inputs.signals.slow.kv_usage
+    unused = usage is not None and usage.peak < _WELL_USED
+    full = (
+        f"at most {percent(usage.peak)} of its cache was used, so --max-num-seqs may go up again by a tenth at a time first"
+        if unused and usage is not None
+        else "this server is full, nothing more to gain here"
     )
+    wanted = f"{number(inputs.wanted)} sequences want to run and {inputs.followed.after} may: {full}"
     return Change(
         lever="replicas",
         current="1",
