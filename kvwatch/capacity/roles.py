@@ -19,7 +19,7 @@ _ENCODER_DECODERS: Final = re.compile(r"^(?:t5|mt5|umt5|byt5|bart|mbart|pegasus|
 
 
 _NO_LANGUAGE_MODEL: Final = re.compile(r"^(?:dit|pixart|prithvi|terratorch|sana|flux)")
-_NO_LANGUAGE_CLASS: Final = re.compile(r"Transformer[23]DModel|UNet|Autoencoder|MAE$|ForImageClassification$|DiT|Pipeline$|Diffusion")
+_NO_LANGUAGE_CLASS: Final = re.compile(r"Transformer[23]DModel|UNet|Autoencoder|MAE$|ForImageClassification$|DiT|Pipeline$|StableDiffusion")
 _STATES_NOT_READ: Final = re.compile(r"^(?:rwkv|xlstm|retnet|hgrn)")
 
 

@@ -365,6 +365,10 @@ def test_what_is_not_understood_is_refused_with_the_reason(config, options, reas
         cache_of(config, **options)
 
 
+def test_a_language_model_that_diffuses_text_is_one():
+    assert read_model(LLAMA2_7B | {"architectures": ["DiffusionGemmaForBlockDiffusion"]}).layers
+
+
 DBRX = {"model_type": "dbrx", "n_layers": 40, "n_heads": 48, "d_model": 6144, "attn_config": {"kv_n_heads": 8}}
 DEEPSEEK_PLAIN = {
     "model_type": "deepseek_v2",
