@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from kvwatch.exporter.metrics.catalogue import FAMILIES, TARGET_UP
 from kvwatch.exporter.metrics.collector import ViewCollector, samples_of
-from kvwatch.model import Alert, Cause, Change, EngineId, Severity, State, TargetView, recommended_max_num_seqs
+from kvwatch.model import Alert, Assessment, Cause, Change, EngineId, Severity, State, TargetView, recommended_max_num_seqs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "metrics.prom"
 
@@ -187,6 +187,14 @@ def test_every_known_alert_is_zero_until_it_fires():
         ("TargetDown", "warning"): 0.0,
         ("WatcherBlind", "warning"): 0.0,
     }
+
+
+def test_an_engine_that_its_target_no_longer_reports_keeps_its_alerts():
+    gone = replace(VIEW.assessments[0].verdict, state=State.UNKNOWN, cause=Cause.STALE)
+    blind = Alert("WatcherBlind", Severity.WARNING, NOW, "blind", "since five minutes")
+    registry = registry_of(replace(VIEW, assessments=(Assessment(gone, None, (blind,)),)))
+    assert value(registry, "kvwatch_alert_active", **ENGINE, alert="WatcherBlind", severity="warning") == 1.0
+    assert value(registry, "kvwatch_alert_active", **ENGINE, alert="PreemptionStorm", severity="critical") == 0.0
 
 
 def test_an_alert_about_the_target_carries_no_engine():

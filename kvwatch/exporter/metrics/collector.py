@@ -102,13 +102,14 @@ def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
     shown = as_of(view, now)
     for signal, name in sorted(shown.sources.items()):
         yield catalogue.SIGNAL_SOURCE, {**target, "signal": label_value(signal), "name": label_value(name)}, 1.0
-    if not is_stale(view, now):
+    fresh = not is_stale(view, now)
+    if fresh:
         yield from _alert_samples((TARGET_DOWN,), shown.alerts, target)
     for assessment in shown.assessments:
-        yield from _engine_samples(assessment, target)
+        yield from _engine_samples(assessment, target, fresh=fresh)
 
 
-def _engine_samples(assessment: Assessment, target: Labels) -> Iterator[Sample]:
+def _engine_samples(assessment: Assessment, target: Labels, *, fresh: bool) -> Iterator[Sample]:
     engine = assessment.verdict.engine or EngineId(model_name="", engine="")
     labels = {**target, "model_name": label_value(engine.model_name), "engine": label_value(engine.engine)}
     for state in State:
@@ -118,7 +119,7 @@ def _engine_samples(assessment: Assessment, target: Labels) -> Iterator[Sample]:
     for state, seconds in assessment.state_seconds.items():
         yield catalogue.STATE_SECONDS, {**labels, "state": state.value}, seconds
     yield catalogue.STATE_TRANSITIONS, labels, float(assessment.transitions)
-    if assessment.verdict.cause is Cause.STALE:
+    if not fresh:
         return
     yield from _alert_samples(ENGINE_ALERTS, assessment.alerts, labels)
     recommended = recommended_max_num_seqs(assessment.advice)
