@@ -21,18 +21,20 @@ from kvwatch.capacity.model_types import (
     KNOWN_ELSEWHERE,
     LATENT_TYPES,
     ONE_MORE,
+    ONE_MORE_SINCE,
     STATE_BESIDE_ATTENTION,
     STATE_IN_EVERY_LAYER,
 )
 from kvwatch.capacity.roles import refuse_without_plan
 from kvwatch.capacity.states import layer_state
+from kvwatch.capacity.versions import NEWEST, Version
 
 
-def read_model(config: Config, defaults: Defaults | None = None, drafts: int = 0) -> Model:
+def read_model(config: Config, defaults: Defaults | None = None, drafts: int = 0, version: Version = NEWEST) -> Model:
     """What the layers of the model that ``config`` (a parsed ``config.json``) describes keep.
 
-    ``drafts``: speculative tokens of a step, which widen a state. Raises `ValueError` with the reason when the config is not one of a
-    decoder with a KV cache, or a number is missing.
+    ``drafts``: speculative tokens of a step, which widen a state; ``version``: of the vLLM that serves it. Raises `ValueError` with the
+    reason when the config is not one of a decoder with a KV cache, or a number is missing.
     """
     whole_config = complete(config, defaults or {})
     text = text_config(whole_config)
@@ -41,7 +43,8 @@ def read_model(config: Config, defaults: Defaults | None = None, drafts: int = 0
     known = not model_type(text) or model_type(text) in (defaults or {}) or model_type(text) in LATENT_TYPES | KNOWN_ELSEWHERE
     read = read_kinds(text, count, known_type=known)
     kinds, unknown = read.kinds[:count], list(read.unknown)
-    layers = _latent_layers(text, kinds, drafts) if _is_latent(text) else _attention_layers(text, kinds, unknown, drafts)
+    latent = _is_latent(text)
+    layers = _latent_layers(text, kinds, drafts, version) if latent else _attention_layers(text, kinds, unknown, drafts, version)
     layers = (
         layers * 1 if model_type(text) not in ATTENTION_PER_LAYER else [cache * ATTENTION_PER_LAYER[model_type(text)] for cache in layers]
     )
@@ -73,7 +76,9 @@ def _state(text: Config, drafts: int) -> tuple[Layer, ...]:
     return (state,)
 
 
-def _attention_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[str], drafts: int) -> list[tuple[Layer, ...]]:
+def _attention_layers(
+    text: Config, kinds: Sequence[LayerKind], unknown: list[str], drafts: int, version: Version
+) -> list[tuple[Layer, ...]]:
     if text.get("kv_lora_rank") and model_type(text) not in FULL_DESPITE_RANK:
         unknown.append(f"what kv_lora_rank means for model type {model_type(text)!r} (full keys and values are counted)")
     attending = [kind for kind in kinds if kind in (LayerKind.FULL, LayerKind.WINDOW, LayerKind.CHUNK, LayerKind.HYBRID)]
@@ -82,25 +87,26 @@ def _attention_layers(text: Config, kinds: Sequence[LayerKind], unknown: list[st
     for kind, one in zip(kinds, heads, strict=True):
         attention: tuple[Layer, ...] = ()
         if one is not None and kind in (LayerKind.FULL, LayerKind.WINDOW, LayerKind.CHUNK, LayerKind.HYBRID):
-            attention = (Attention(one.kv_heads, one.key_dim, one.value_dim, _window(text, kind), _chunk(text, kind)),)
+            attention = (Attention(one.kv_heads, one.key_dim, one.value_dim, _window(text, kind, version), _chunk(text, kind)),)
         beside = kind in (LayerKind.STATE, LayerKind.HYBRID) or model_type(text) in STATE_BESIDE_ATTENTION | STATE_IN_EVERY_LAYER
         found.append((*attention, *(_state(text, drafts) if beside else ())))
     return found
 
 
-def _window(text: Config, kind: LayerKind) -> int | None:
+def _window(text: Config, kind: LayerKind, version: Version) -> int | None:
     if kind != LayerKind.WINDOW:
         return None
     sizes = [n for n in listed(text, "sliding_window") if isinstance(n, int) and n > 0]
     window = window_size(text) or (max(sizes) if sizes else None)
-    return window + 1 if window and model_type(text) in ONE_MORE else window
+    one_more = model_type(text) in ONE_MORE and version >= ONE_MORE_SINCE
+    return window + 1 if window and one_more else window
 
 
 def _chunk(text: Config, kind: LayerKind) -> int | None:
     return whole(text, "attention_chunk_size") if kind == LayerKind.CHUNK else None
 
 
-def _latent_layers(text: Config, kinds: Sequence[LayerKind], drafts: int) -> list[tuple[Layer, ...]]:
+def _latent_layers(text: Config, kinds: Sequence[LayerKind], drafts: int, version: Version) -> list[tuple[Layer, ...]]:
     ranks, ropes = listed(text, "kv_lora_rank"), listed(text, "qk_rope_head_dim")
     indexer = whole(text, "index_head_dim") or 0
     roles = listed(text, "indexer_types")
@@ -117,7 +123,7 @@ def _latent_layers(text: Config, kinds: Sequence[LayerKind], drafts: int) -> lis
             raise ValueError("latent attention needs kv_lora_rank and qk_rope_head_dim")
         else:
             select = indexer and (i >= len(roles) or roles[i] != "shared")
-            found.append((Latent(rank, rope, _window(text, kind)), *((Indexer(indexer),) if select else ())))
+            found.append((Latent(rank, rope, _window(text, kind, version)), *((Indexer(indexer),) if select else ())))
     return found
 
 

@@ -32,7 +32,9 @@ ATTENTION_PER_LAYER: Final = {"longcat_flash": 2}
 STATE_IN_EVERY_LAYER: Final = frozenset({"zamba2"})
 """Model types whose layers with attention have a state too, whatever they are called (vLLM ``models/zamba2.py``)."""
 ONE_MORE: Final = frozenset({"cohere2", "cohere2_moe"})
-"""A window of n is n + 1 tokens there: the token itself and n before it (vLLM 0.32 ``models/commandr.py``)."""
+"""A window of n is n + 1 tokens there: the token itself and n before it (vLLM 0.32 ``models/commandr.py``, ``models/cohere2_moe.py``)."""
+ONE_MORE_SINCE: Final = (0, 30)
+"""The first vLLM seen with that token; in 0.28 and before the window is n."""
 ONE_KIND_ONLY: Final = frozenset({"qwen2", "qwen3"})
 """A window for some layers only stops the server (vLLM 0.6 to 0.32 ``models/qwen2.py``, its assertion on max_window_layers)."""
 KNOWN_ELSEWHERE: Final = frozenset(

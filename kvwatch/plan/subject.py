@@ -99,8 +99,8 @@ def serving_of(config: Mapping[str, object], defaults: Defaults, given: Given, l
 
     Raises `UsageError` or `ValueError` with the reason where it cannot be.
     """
-    model = read_model(config, defaults, (log.drafts if log else None) or 0)
     server = _server(given, log, live)
+    model = read_model(config, defaults, (log.drafts if log else None) or 0, server.version)
     if live is not None and server.batched_tokens is None and log is None:
         server = replace(server, batched_tokens=_BUDGETS[0])
     served = _served_length(log, live)

@@ -8,6 +8,7 @@ from kvwatch.capacity.architecture import read_model
 from kvwatch.capacity.cache import ServerSetup, kv_cache
 from kvwatch.capacity.kinds import read_kinds
 from kvwatch.plan.sources import class_defaults
+from kvwatch.plan.subject import Given, serving_of
 
 KIB = 1024
 
@@ -423,3 +424,30 @@ PLAMO2 = {
 def test_what_the_file_says_goes_before_what_its_class_would(config, expected):
     model = read_model(config, class_defaults())
     assert (kv_cache(model, ServerSetup()).bytes_per_token, model.unknown) == (expected, ())
+
+
+COHERE2 = {"sliding_window": 4096, "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "num_hidden_layers": 4}
+
+
+@pytest.mark.parametrize("model_type", ["cohere2", "cohere2_moe"])
+@pytest.mark.parametrize(
+    ("version", "window"),
+    [((0, 8, 5), 4096), ((0, 28), 4096), ((0, 30), 4097), ((0, 30, 2), 4097), ((0, 34), 4097), (None, 4097)],
+)
+def test_coheres_window_holds_the_token_itself_too_since_0_30(model_type, version, window):
+    config = LLAMA3_8B | COHERE2 | {"model_type": model_type}
+    model = read_model(config, version=version) if version else read_model(config)
+    assert [layer[0].window for layer in model.layers] == [window, window, window, None]
+
+
+@pytest.mark.parametrize(("version", "window"), [("0.28.0", 4096), ("0.30.0", 4097), (None, 4097)])
+def test_the_window_is_that_of_the_vllm_that_is_planned_for(version, window):
+    serving = serving_of(
+        LLAMA3_8B | COHERE2 | {"model_type": "cohere2", "max_position_embeddings": 8192}, {}, Given(version=version), None, None
+    )
+    assert serving.model.layers[0][0].window == window
+
+
+def test_another_models_window_is_the_configs_own_in_every_vllm():
+    for version in ((0, 28), (0, 30), (0, 34)):
+        assert read_model(LLAMA3_8B | COHERE2 | {"model_type": "gemma3_text"}, version=version).layers[0][0].window == 4096
