@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
@@ -16,6 +17,9 @@ from kvwatch.errors import UsageError
 from kvwatch.exporter.metrics.catalogue import FAMILIES
 from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.model import CAUSES, Cause, State
+from kvwatch.plan.options import Pool
+from kvwatch.plan.plan import build_plan
+from kvwatch.plan.render import render_json
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +62,18 @@ def test_the_table_of_alerts_is_what_the_alerts_say_of_themselves(docs):
     ]
     table = docs["docs/alerts.md"].split("|---|---|---|\n")[1].split("\n\n")[0].splitlines()
     assert table == rows
+
+
+def test_the_tables_of_a_plans_json_name_exactly_its_keys(docs):
+    page = docs["docs/plan.md"].split("## `--format json`")[1]
+    plan, option = (
+        [key for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)]
+        for table in page.split("Of each option:")
+    )
+    printed = json.loads(render_json(build_plan(Pool(5120, 4096, block_size=32), source="log", typical_tokens=500)))
+    assert sorted(plan) == sorted(printed)
+    assert sorted(option) == sorted(printed["options"][0])
+    assert set(printed["options"][0]["lengths"][0]) == set(re.search(r"\| `lengths` \| `(\w+)` and `(\w+)`", page).groups())
 
 
 def test_the_example_configuration_is_one(docs):

@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from playing import decimated
 from prometheus_client import CollectorRegistry
 
 from kvwatch.advice.steady import differ
 from kvwatch.assess import judge_for
+from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 from kvwatch.check.render import render_plain
 from kvwatch.check.report import Report, capacity
 from kvwatch.config.policy import KnownConfig
@@ -24,6 +27,7 @@ from kvwatch.exporter.web.status import status_document
 from kvwatch.incident.recording import Reader
 from kvwatch.incident.replay import rows_of
 from kvwatch.model import Cause, TargetView, recommended_max_num_seqs
+from kvwatch.plan.options import Pool
 from kvwatch.plan.plan import build_plan
 from kvwatch.plan.sources import scrape_live
 
@@ -112,13 +116,41 @@ def _served(body, _url):
     return body
 
 
+def planned(entry):
+    """What ``plan --url`` says of that page."""
+    live = scrape_live("http://demo", partial(_served, entry.body), KnownConfig())
+    return build_plan(live.pool, source="url", typical_tokens=live.typical_tokens).options[0].max_num_seqs
+
+
 def test_a_plan_of_the_same_page_is_within_the_band_of_what_is_advised(repository):
     compared = 0
     for entry, (one, *_) in rows(repository / "tests" / "data" / "recordings" / "kv_storm.jsonl.xz"):
         advised = recommended_max_num_seqs(one.advice)
         if one.verdict.cause is Cause.PREEMPTING and advised is not None and entry.t - one.verdict.since > MIXED:
-            live = scrape_live("http://demo", partial(_served, entry.body), KnownConfig())
-            planned = build_plan(live.pool, source="url", typical_tokens=live.typical_tokens).options[0].max_num_seqs
-            assert not differ(advised, planned), (entry.t, advised, planned)
+            assert not differ(advised, planned(entry)), (entry.t, advised, planned(entry))
             compared += 1
     assert compared > 3
+
+
+LATELY_LONGER = {"healthy_steady"}
+"""A plan speaks of all requests since the server started, a check of its window and of those that run: here long ones remain last."""
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "stats_disabled"])
+def test_a_plan_and_a_check_that_end_at_the_same_page_are_within_the_band_where_requests_stay_alike(repository, name):
+    *_, (entry, assessments) = rows(repository / "tests" / "data" / "recordings" / f"{name}.jsonl.xz")
+    checked = {one.signals.sustainable_sequences for one in assessments}
+    assert len(checked) == 1
+    assert differ(*checked, planned(entry)) == (name in LATELY_LONGER), (checked, planned(entry))
+
+
+@given(
+    pool=st.integers(1, 4_000_000),
+    prompt=st.floats(1, 100_000),
+    output=st.floats(1, 100_000),
+    block=st.sampled_from([1, 16, 32, 64, 128, 784]),
+)
+def test_the_same_usual_request_in_the_same_pool_gets_the_same_number_from_a_plan_and_a_check(pool, prompt, output, block):
+    checked = concurrency_limit(pool, SequenceSizes(prompt, output, block_size=block))
+    option = build_plan(Pool(pool, None, block_size=block), source="url", typical_tokens=prompt + output).options[0]
+    assert option.typical_sequences == checked.sequences
