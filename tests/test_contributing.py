@@ -12,6 +12,7 @@ import pytest
 
 import kvwatch
 from kvwatch.advice.advise import LEVERS
+from kvwatch.check.rules_asked import ASKED
 from kvwatch.classifier import rules
 from kvwatch.config.policy import KnownConfig, Objectives, Policy, Thresholds, Windows
 from kvwatch.config.settings import Settings
@@ -51,6 +52,7 @@ def test_every_rule_file_is_asked():
     files = {found.name for found in pkgutil.iter_modules(rules.__path__)} - helpers
     asked = {judge.__module__.rsplit(".", 1)[-1] for judge in rules.PRECEDENCE}
     assert asked == files
+    assert set(ASKED) == set(rules.PRECEDENCE)
 
 
 def test_a_cause_belongs_to_one_state():

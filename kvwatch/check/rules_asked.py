@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kvwatch.classifier.rules import (
-    PRECEDENCE,
-    Rule,
-    admission,
-    compute,
-    deferred,
-    frontend,
-    healthy,
-    idle,
-    preempting,
-    sequence_slots,
-    stalled,
-    step_budget,
-)
+from kvwatch.classifier import rules
+from kvwatch.classifier.rules import PRECEDENCE, Rule
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, GaugeStats, Signals, State
 from kvwatch.text import number, percent
@@ -58,15 +46,15 @@ _QUEUE: Final[tuple[Number, ...]] = (
     ("scrapes with a queue", _queued, percent),
 )
 ASKED: Final[dict[Rule, tuple[Cause, tuple[Number, ...]]]] = {
-    stalled.judge: (
+    rules.stalled.judge: (
         Cause.STALLED,
         (
             ("seconds without a token", lambda s: s.seconds_without_progress, number),
             ("seconds without any movement", lambda s: s.seconds_without_life, number),
         ),
     ),
-    idle.judge: (Cause.IDLE, (("running", lambda s: s.running, number), ("waiting", lambda s: s.waiting, number))),
-    preempting.judge: (
+    rules.idle.judge: (Cause.IDLE, (("running", lambda s: s.running, number), ("waiting", lambda s: s.waiting, number))),
+    rules.preempting.judge: (
         Cause.PREEMPTING,
         (
             ("preemptions", lambda s: s.preempted, number),
@@ -74,11 +62,11 @@ ASKED: Final[dict[Rule, tuple[Cause, tuple[Number, ...]]]] = {
             ("KV cache at its fullest", _fullest, percent),
         ),
     ),
-    deferred.judge: (
+    rules.deferred.judge: (
         Cause.DEFERRED,
         (("deferred", lambda s: _mean(s.recent.deferred), number), ("waiting", lambda s: _mean(s.recent.waiting), number)),
     ),
-    admission.judge: (
+    rules.admission.judge: (
         Cause.ADMISSION,
         (
             *_QUEUE,
@@ -86,7 +74,7 @@ ASKED: Final[dict[Rule, tuple[Cause, tuple[Number, ...]]]] = {
             ("KV tokens for the next prompt", lambda s: s.next_prompt_tokens, number),
         ),
     ),
-    step_budget.judge: (
+    rules.step_budget.judge: (
         Cause.STEP_BUDGET,
         (
             *_QUEUE,
@@ -94,11 +82,11 @@ ASKED: Final[dict[Rule, tuple[Cause, tuple[Number, ...]]]] = {
             ("tokens a step", lambda s: s.tokens_per_step, number),
         ),
     ),
-    sequence_slots.judge: (
+    rules.sequence_slots.judge: (
         Cause.SEQUENCE_SLOTS,
         (*_QUEUE, ("running", _running, number), ("most ever or max_num_seqs", lambda s: s.running_ceiling, number)),
     ),
-    frontend.judge: (
+    rules.frontend.judge: (
         Cause.FRONTEND,
         (
             ("of a core used by the API server", lambda s: s.process_cpu_ratio, percent),
@@ -106,8 +94,8 @@ ASKED: Final[dict[Rule, tuple[Cause, tuple[Number, ...]]]] = {
             *_QUEUE,
         ),
     ),
-    compute.judge: (Cause.COMPUTE, (*_QUEUE, ("running", _running, number))),
-    healthy.judge: (Cause.OK, (("running", _running, number), *_QUEUE)),
+    rules.compute.judge: (Cause.COMPUTE, (*_QUEUE, ("running", _running, number))),
+    rules.healthy.judge: (Cause.OK, (("running", _running, number), *_QUEUE)),
 }
 """Of each rule: the cause it looks for, and the numbers it looks at."""
 
