@@ -14,6 +14,7 @@ from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.capacity.pool import server_of
 from kvwatch.classifier.engine import TargetClassifier
+from kvwatch.classifier.overflow import with_overflow
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
 from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals
@@ -55,7 +56,8 @@ class Judge:
         """Judge a successful scrape."""
         self._process_started = scrape.process_start_time
         self._of_version = self._with_version(scrape.vllm_version)
-        return self._judgement(self._classifier.observe(scrape), scrape.at, None)
+        assessments = with_overflow(self._classifier.observe(scrape), scrape.engines_dropped)
+        return self._judgement(assessments, scrape.at, None)
 
     def _with_version(self, version: str | None) -> KnownConfig:
         known = self._known

@@ -55,6 +55,32 @@ def test_the_first_engines_are_judged_and_the_others_counted():
     assert (len(scrape.snapshots), scrape.engines_dropped) == (MOST_ENGINES, 88)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(page(MOST_ENGINES), None, id="as many as are judged"),
+        pytest.param(page(MOST_ENGINES + 1), "overflow: 1 more engine of this target not judged", id="one more"),
+        pytest.param(page(MOST_ENGINES + 88), "overflow: 88 more engines of this target not judged", id="many more"),
+        pytest.param(page(1) + page(1, model="x" * 2000), "overflow: 1 more engine of this target not judged", id="an endless name"),
+    ],
+)
+def test_every_verdict_says_how_many_engines_have_none(body, said):
+    judge = judge_for(Settings())
+    evidence = [[one.verdict.evidence for one in judge.scraped(parse_scrape(body, 5.0 * poll)).assessments] for poll in range(4)]
+    told = [[line.partition(" (")[0] for line in lines if line.startswith("overflow")] for poll in evidence for lines in poll]
+    assert told == [[] if said is None else [said]] * len(told)
+    assert all(len(lines) > len(found) for lines, found in zip((lines for poll in evidence for lines in poll), told, strict=True))
+
+
+def test_the_overflow_is_said_no_longer_than_it_lasts():
+    judge = judge_for(Settings())
+    told = [
+        {line for one in judge.scraped(parse_scrape(body, 5.0 * poll)).assessments for line in one.verdict.evidence if "overflow" in line}
+        for poll, body in enumerate((page(MOST_ENGINES + 1), page(MOST_ENGINES)))
+    ]
+    assert [len(lines) for lines in told] == [1, 0]
+
+
 def test_eight_thousand_engines_are_cut_within_a_second_of_processor_time():
     body = page(8000)
     began = time.process_time()
