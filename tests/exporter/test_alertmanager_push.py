@@ -359,6 +359,14 @@ def test_targets_that_come_and_go_leave_nothing_behind() -> None:
     assert bench.push._record._by_target == {}
 
 
+def test_without_an_alertmanager_nothing_is_kept_for_one() -> None:
+    bench = Bench(urls=[])
+    for number in range(5):
+        bench.poll(storm(since=1000.0), target=f"pod-{number}")
+    bench.push.forget("pod-0")
+    assert bench.push._record._by_target == {}
+
+
 def test_targets_and_engines_are_told_apart() -> None:
     bench = Bench()
     bench.poll(storm(since=1000.0), target="a")
