@@ -71,11 +71,11 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
     """Replay every file, or a Prometheus. Raises `KVWatchError`."""
     settings, zone = load(arguments, flags), _zone(arguments.timezone)
     with Export(arguments.export) as export:
-        _show(arguments, _sources(arguments, settings, export), zone)
+        _show(arguments, _sources(arguments, settings, export), settings, zone)
     return 0
 
 
-def _show(arguments: argparse.Namespace, sources: Iterator[Iterator[ReplayRow]], zone: ZoneInfo) -> None:
+def _show(arguments: argparse.Namespace, sources: Iterator[Iterator[ReplayRow]], settings: Settings, zone: ZoneInfo) -> None:
     reports = []
     for rows in sources:
         if arguments.format == "jsonl":
@@ -87,7 +87,7 @@ def _show(arguments: argparse.Namespace, sources: Iterator[Iterator[ReplayRow]],
             if broken:
                 raise broken[0]
         else:
-            reports += build_report(rows)
+            reports += build_report(rows, settings)
     if arguments.format in _REPORTS:
         _write_report(arguments, reports, zone)
 

@@ -97,8 +97,8 @@ class Replayer:
         """One row per scrape and engine. Raises what *entries* raises, after the rows before."""
         first, rest = _look_ahead(entries)
         spacing = max(self.interval or 0.0, _spacing(first) or self.settings.poll.interval)
-        if spacing >= _COARSE_SECONDS:
-            self.complain(coarse(spacing, self.settings))
+        if remark := coarse(spacing, self.settings):
+            self.complain(remark)
         judges: dict[str, Judge] = {}
         memories: dict[str, LabelMemory] = defaultdict(LabelMemory)
         decimators: dict[str, Decimator] = {}
@@ -111,14 +111,16 @@ class Replayer:
             yield from rows_of(entry, target, judges[target], memories[target])
 
 
-def coarse(spacing: float, settings: Settings) -> str:
-    """What scrapes *spacing* seconds apart do not show."""
+def coarse(spacing: float, settings: Settings) -> str | None:
+    """What scrapes *spacing* seconds apart do not show; ``None`` where they are close enough."""
+    if round(spacing) < _COARSE_SECONDS:  # a poll a few milliseconds early is as coarse
+        return None
     unseen = ["a queue or a full cache that comes and goes between two of them"]
     if spacing > settings.thresholds.stall:
         unseen.append("a stall shorter than that")
     if spacing > settings.window.fast / 2:
         unseen.append("the beginning or end of a storm more exactly than to two of them")
-    return f"scrapes are {spacing:g} s apart and do not show {', or '.join(unseen)}"
+    return f"scrapes are {round(spacing)} s apart and do not show {', or '.join(unseen)}"
 
 
 def _look_ahead(entries: Iterator[tuple[str, Entry]]) -> tuple[list[tuple[str, Entry]], Iterator[tuple[str, Entry]]]:

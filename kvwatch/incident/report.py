@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from kvwatch.incident.replay import ReplayRow
+from kvwatch.config.settings import Settings
+from kvwatch.incident.replay import ReplayRow, coarse
 from kvwatch.model import Cause, Change, EngineId, State
 
 _CALM: Final = {Cause.OK, Cause.IDLE}
@@ -73,6 +74,8 @@ class EngineReport:
     """When `NAIVE_USAGE` for `NAIVE_SECONDS` would have fired."""
     spacing: float = 0.0
     """Median time between scrapes, seconds."""
+    remark: str | None = None
+    """What scrapes so far apart do not show; ``None`` where they are close enough."""
 
     @property
     def name(self) -> str:
@@ -111,15 +114,15 @@ def _join(part: Sequence[ReportChange]) -> ReportChange:
     return ReportChange(part[0].t, part[-1].until, longest.state, longest.cause, longest.evidence, longest.advice)
 
 
-def build_report(rows: Iterable[ReplayRow]) -> list[EngineReport]:
-    """A report for each engine of *rows* (in order of time), by target and engine."""
+def build_report(rows: Iterable[ReplayRow], settings: Settings) -> list[EngineReport]:
+    """A report for each engine of *rows* (in order of time, judged by *settings*), by target and engine."""
     builders: dict[tuple[str, EngineId | None], _Builder] = {}
     for row in rows:
         key = (row.target, row.assessment.verdict.engine)
         builders.setdefault(key, _Builder(row.target, key[1])).add(row)
     # Before the first engine of a target is known its rows carry none; they say nothing once there is one.
     named = {target for target, engine in builders if engine is not None}
-    found = [builder.end() for (target, engine), builder in builders.items() if engine is not None or target not in named]
+    found = [builder.end(settings) for (target, engine), builder in builders.items() if engine is not None or target not in named]
     return sorted(found, key=lambda report: (report.target, report.engine or EngineId("", "")))
 
 
@@ -140,11 +143,12 @@ class _Builder:
         self._alerts(row)
         self._naive(row)
 
-    def end(self) -> EngineReport:
+    def end(self, settings: Settings) -> EngineReport:
         """The report, everything that is still open closed at its last scrape."""
         report = self._report
         gaps = [after.t - before.t for before, after in pairwise(report.samples)]
         report.spacing = statistics.median(gaps) if gaps else 0.0
+        report.remark = coarse(report.spacing, settings)
         end = report.samples[-1].t + report.spacing
         if self._open is not None:
             report.changes.append(_until(self._open, end))

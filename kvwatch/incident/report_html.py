@@ -89,6 +89,7 @@ def _engine(report: EngineReport, zone: tzinfo) -> dict[str, object]:
         "from": clock(first, zone, day=True),
         "to": clock(last, zone, day=True),
         "headline": headline(report, zone),
+        "remark": report.remark,
         "totals": [(STATE_TITLES[state], state, lasting(seconds)) for state in STATE_TITLES if (seconds := report.seconds_in(state))],
         "bands": [ReportBand(change.state, x(change.t), max(x(change.until) - x(change.t), 0.5)) for change in report.joined()],
         "charts": _charts(report, x),

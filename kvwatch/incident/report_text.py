@@ -110,7 +110,8 @@ def as_markdown(reports: Sequence[EngineReport], zone: tzinfo = UTC) -> str:
         first, last = report.samples[0].t, report.samples[-1].t
         when = f"{clock(first, zone, day=True)} to {clock(last, zone, day=True)} {zone_name(zone)}"
         text += [f"## {report.name}", "", when, ""]
-        text += [f"**{headline(report, zone)}**", "", "| from | for | state | cause | evidence | advice |", "|---|---|---|---|---|---|"]
+        text += [f"**{headline(report, zone)}**", "", *((f"{report.remark}.", "") if report.remark else ())]
+        text += ["| from | for | state | cause | evidence | advice |", "|---|---|---|---|---|---|"]
         text += [_row(change, zone) for change in report.changes]
         text += ["", "| alert | fired |", "|---|---|", *(f"| {name} | {when} |" for name, when in alerts_in_words(report, zone))]
         text += ["", "| number | highest |", "|---|---:|"]

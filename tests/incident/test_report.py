@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kvwatch.commands import cli
+from kvwatch.config.policy import Thresholds
+from kvwatch.config.settings import Settings
 from kvwatch.incident.replay import ReplayRow
 from kvwatch.incident.report import build_report
 from kvwatch.incident.report_html import as_html
@@ -45,7 +47,7 @@ def night():
 
 
 def test_a_span_lasts_until_the_next_verdict_and_the_last_one_a_spacing_more():
-    (report,) = build_report(night())
+    (report,) = build_report(night(), Settings())
     assert [(change.cause, (change.t - NOON) / 60, (change.until - NOON) / 60) for change in report.changes] == [
         (Cause.IDLE, 0, 10),  # work that comes and goes is no change
         (Cause.PREEMPTING, 10, 24),
@@ -55,7 +57,7 @@ def test_a_span_lasts_until_the_next_verdict_and_the_last_one_a_spacing_more():
 
 
 def test_the_headline_says_what_was_worst_in_figures_that_were_computed():
-    (report,) = build_report(night())
+    (report,) = build_report(night(), Settings())
     assert headline(report) == (
         "KV-bound (preempting) for 14 min from 12:10:00 UTC; at the worst 20 % of the requests that left the running batch had been "
         "preempted; up to about 31 % of the work was done twice (estimate); up to 30 requests waited."
@@ -64,14 +66,14 @@ def test_the_headline_says_what_was_worst_in_figures_that_were_computed():
 
 
 def test_an_alert_fired_from_its_first_row_to_its_last_and_the_plain_rule_after_five_minutes():
-    (report,) = build_report(night())
+    (report,) = build_report(night(), Settings())
     assert [(alert.name, (alert.t - NOON) / 60, (alert.until - NOON) / 60) for alert in report.alerts] == [("PreemptionStorm", 12, 23)]
     assert [((span.t - NOON) / 60, (span.until - NOON) / 60) for span in report.naive] == [(15, 24)]
 
 
 def test_usage_that_swings_never_satisfies_the_plain_rule():
     rows = [row(n, Cause.PREEMPTING, usage=0.80 if n % 4 == 3 else 1.0) for n in range(60)]
-    (report,) = build_report(rows)
+    (report,) = build_report(rows, Settings())
     assert report.naive == []
 
 
@@ -91,13 +93,13 @@ def test_usage_that_swings_never_satisfies_the_plain_rule():
     ],
 )
 def test_a_calm_a_blind_and_a_mixed_night(rows, said):
-    assert headline(build_report(rows)[0]).startswith(said)
+    assert headline(build_report(rows, Settings())[0]).startswith(said)
 
 
 def test_every_engine_has_a_report_and_a_target_without_one_too():
     rows = [row(0, Cause.WARMING_UP, engine=None), row(1, Cause.OK), row(1, Cause.OK, engine=EngineId("demo-8b", "1"))]
     rows += [row(2, Cause.UNREACHABLE, target="other", engine=None)]
-    assert [report.name for report in build_report(rows)] == ["other", "vllm, engine 0 of demo-8b", "vllm, engine 1 of demo-8b"]
+    assert [report.name for report in build_report(rows, Settings())] == ["other", "vllm, engine 0 of demo-8b", "vllm, engine 1 of demo-8b"]
 
 
 @pytest.mark.parametrize(
@@ -109,14 +111,14 @@ def test_how_long_in_words(seconds, words):
 
 
 def test_markdown_holds_the_verdicts_the_alerts_and_the_advice_of_then():
-    text = as_markdown(build_report(night()), UTC)
+    text = as_markdown(build_report(night(), Settings()), UTC)
     assert "| 12:10:00 | 14 min | KV-bound | Preempting | preempting it is | --max-num-seqs 64 -> 10: 5 120 KV tokens ÷ 512 |" in text
     assert "| a plain rule, cache > 95 % for 5m | 12:15:00 to 12:24:00 |" in text
 
 
 def test_the_document_needs_nothing_from_elsewhere_and_escapes_what_targets_say():
     hostile = [row(n, Cause.OK, target="<script>alert(1)</script>", engine=EngineId("<b>&", "0")) for n in range(3)]
-    html = as_html(build_report(hostile), UTC)
+    html = as_html(build_report(hostile, Settings()), UTC)
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert not re.search(r"(?:src|href)=|url\(", html)
@@ -124,14 +126,36 @@ def test_the_document_needs_nothing_from_elsewhere_and_escapes_what_targets_say(
 
 def test_a_day_at_fifteen_seconds_is_below_a_megabyte():
     rows = [row(n / 4, Cause.PREEMPTING if n % 400 > 300 else Cause.OK, ratio=0.1, waiting=float(n % 50)) for n in range(5760)]
-    assert len(as_html(build_report(rows), UTC).encode()) < 1_000_000
+    assert len(as_html(build_report(rows, Settings()), UTC).encode()) < 1_000_000
+
+
+COARSE = "and do not show a queue or a full cache that comes and goes between two of them"
+STORM = "or the beginning or end of a storm more exactly than to two of them"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stall", "said"),
+    [
+        (5.0, 10.0, None),
+        (14.0, 10.0, None),
+        (14.998, 10.0, f"scrapes are 15 s apart {COARSE}, or a stall shorter than that"),
+        (15.0, 60.0, f"scrapes are 15 s apart {COARSE}"),
+        (60.0, 60.0, f"scrapes are 60 s apart {COARSE}, {STORM}"),
+    ],
+)
+@pytest.mark.parametrize("document", [as_html, as_markdown])
+def test_a_report_says_what_its_scrapes_are_too_far_apart_to_show(document, seconds, stall, said):
+    settings = Settings(thresholds=Thresholds(stall=stall))
+    text = document(build_report([row(n * seconds / 60, Cause.OK) for n in range(6)], settings), UTC)
+    assert text.count("apart and do not show") == (said is not None)
+    assert said is None or f"{said}." in text
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("size", "scheme"), [((1400, 1000), "light"), ((390, 844), "light"), ((1400, 1000), "dark")])
 def test_in_a_browser_it_fits_and_axe_finds_nothing_serious(browser, axe, tmp_path, size, scheme):
     path = tmp_path / "report.html"
-    html = as_html(build_report(night()), UTC)
+    html = as_html(build_report(night(), Settings()), UTC)
     path.write_text(re.sub(r"<meta http-equiv=.*?>", "", html))  # the policy would keep axe out
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
     page = context.new_page()
