@@ -30,6 +30,8 @@ def refuse_without_plan(config: Config, text: Config) -> None:
         raise ValueError(f"{name} is an encoder-decoder model: it caches its cross attention too, which is not understood here")
     if _is_encoder(config, text):
         raise ValueError(f"{name} is encoder-only: it keeps no KV cache, so there is nothing to plan")
+    if config.get("role") == "encoder":
+        raise ValueError(f"vLLM generates no text with {name} (an encoder, a codec or a part of another model): there is nothing to plan")
     if _is_no_language_model(config, text):
         raise ValueError(f"{name} is no language model: it keeps no KV cache, so there is nothing to plan")
     if listed(text, "cross_attention_layers"):
@@ -66,8 +68,8 @@ def _is_encoder(config: Config, text: Config) -> bool:
         or config.get("is_causal") is False
     ):
         return True
-    if config.get("role") in ("decoder", "encoder"):
-        return config["role"] == "encoder"
+    if config.get("role") == "decoder":
+        return False
     classes = config.get("architectures")
     named = [str(name) for name in classes] if isinstance(classes, list) else []
     if any(_ENCODER_CLASSES.match(name) for name in named):

@@ -331,6 +331,8 @@ def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
         pytest.param({"model_type": "bert", "num_hidden_layers": 2}, {}, "encoder-only: it keeps no KV cache", id="encoder"),
         pytest.param({"architectures": ["ModernBertForMaskedLM"], "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-by-class"),
         pytest.param({"model_type": "new", "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-of-a-type-that-is-a-common-word"),
+        pytest.param(LLAMA2_7B | {"model_type": "csm"}, {}, "vLLM generates no text with csm", id="a-decoder-of-sounds-is-no-encoder"),
+        pytest.param(LLAMA2_7B | {"model_type": "moshi_depth"}, {}, "vLLM generates no text", id="a-part-of-another-model"),
         pytest.param({"_class_name": "FluxTransformer2DModel", "num_layers": 19}, {}, "no language model", id="diffusion"),
         pytest.param({"model_type": "prithvi", "num_hidden_layers": 2}, {}, "no language model", id="images-of-the-earth"),
         pytest.param({"model_type": "rwkv7", "num_hidden_layers": 2}, {}, "has no attention", id="states-nobody-read"),
