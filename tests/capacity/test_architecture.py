@@ -331,8 +331,6 @@ def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
         pytest.param({"model_type": "bert", "num_hidden_layers": 2}, {}, "encoder-only: it keeps no KV cache", id="encoder"),
         pytest.param({"architectures": ["ModernBertForMaskedLM"], "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-by-class"),
         pytest.param({"model_type": "new", "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-of-a-type-that-is-a-common-word"),
-        pytest.param(LLAMA2_7B | {"model_type": "csm"}, {}, "vLLM generates no text with csm", id="a-decoder-of-sounds-is-no-encoder"),
-        pytest.param(LLAMA2_7B | {"model_type": "moshi_depth"}, {}, "vLLM generates no text", id="a-part-of-another-model"),
         pytest.param({"_class_name": "FluxTransformer2DModel", "num_layers": 19}, {}, "no language model", id="diffusion"),
         pytest.param({"model_type": "prithvi", "num_hidden_layers": 2}, {}, "no language model", id="images-of-the-earth"),
         pytest.param({"model_type": "rwkv7", "num_hidden_layers": 2}, {}, "has no attention", id="states-nobody-read"),
@@ -453,3 +451,9 @@ def test_the_window_is_that_of_the_vllm_that_is_planned_for(version, window):
 def test_another_models_window_is_the_configs_own_in_every_vllm():
     for version in ((0, 28), (0, 30), (0, 34)):
         assert read_model(LLAMA3_8B | COHERE2 | {"model_type": "gemma3_text"}, version=version).layers[0][0].window == 4096
+
+
+@pytest.mark.parametrize("model_type", ["csm", "bark", "moshi_depth", "musicgen_decoder"])
+def test_what_generates_sounds_or_is_a_part_of_another_model_is_not_called_an_encoder(model_type):
+    with pytest.raises(ValueError, match=f"vLLM generates no text with {model_type}"):
+        read_model(LLAMA2_7B | {"model_type": model_type}, class_defaults())
