@@ -120,8 +120,11 @@ class History:
         return any(old is not None and new is not None and new < old for old, new in pairs)
 
     def _latest(self, name: str) -> float | None:
-        values = (getattr(snapshot, name) for snapshot in chain(reversed(self._snapshots), reversed(self._older)))
-        return next((value for value in values if value is not None), None)
+        for snapshot in chain(reversed(self._snapshots), reversed(self._older)):
+            value: float | None = getattr(snapshot, name)
+            if value is not None:
+                return value
+        return None
 
     def _note_births(self, snapshot: Snapshot) -> None:
         """A counter that appears was zero before: Ray shows none, and old vLLM no finished request, before there is something to count.

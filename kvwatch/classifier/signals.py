@@ -52,7 +52,8 @@ def derive(
     limit = concurrency_limit(capacity_tokens, sizes)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
-    queued = gauge([s.running for s in fast if queue_of(s)])
+    with_queue = [s for s in fast if queue_of(s)]
+    queued = gauge([s.running for s in with_queue])
     seen = known.max_num_seqs or history.highest_running  # samples are compared with samples: the batch from counters may be too large
     ceiling = known.max_num_seqs or max(history.highest_running, decoding or 0.0)
     generation_rate, prompt_rate = rate(fast_window.generation_tokens, fast_window), rate(fast_window.prompt_tokens, fast_window)
@@ -86,9 +87,9 @@ def derive(
         process_cpu_ratio=process_cpu_ratio,
         gpu_utilization=gpu_utilization,
         running_ceiling=ceiling,
-        at_ceiling_share=_at_ceiling_share(fast, seen),
+        at_ceiling_share=_at_ceiling_share(with_queue, seen),
         running_plateau=_plateau(queued, known.max_num_seqs),
-        usage_at_ceiling=_usage_at_ceiling(fast, seen),
+        usage_at_ceiling=_usage_at_ceiling(with_queue, seen),
         running_while_queued=queued.mean if queued is not None else None,
         sequence_share=sequence_share,
         step_token_budget=known.max_num_batched_tokens,
@@ -139,12 +140,12 @@ def _prefilling(running: GaugeStats | None, decoding: float | None) -> float | N
     return left if left > _CEILING_TOLERANCE * running.mean else 0.0
 
 
-def _at_ceiling_share(snapshots: Sequence[Snapshot], ceiling: float | None) -> float | None:
+def _at_ceiling_share(queued: Sequence[Snapshot], ceiling: float | None) -> float | None:
     """Share of the samples with a queue in which `running` stood at *ceiling* (within 2 %)."""
-    queued = [s for s in snapshots if s.running is not None and queue_of(s)]
-    if not queued or not ceiling:
+    known = [s for s in queued if s.running is not None]
+    if not known or not ceiling:
         return None
-    return sum(_at_ceiling(s, ceiling) for s in queued) / len(queued)
+    return sum(_at_ceiling(s, ceiling) for s in known) / len(known)
 
 
 def _plateau(queued: GaugeStats | None, given: int | None) -> float | None:
@@ -154,15 +155,15 @@ def _plateau(queued: GaugeStats | None, given: int | None) -> float | None:
     return queued.peak
 
 
-def _usage_at_ceiling(snapshots: Sequence[Snapshot], ceiling: float) -> float | None:
+def _usage_at_ceiling(queued: Sequence[Snapshot], ceiling: float) -> float | None:
     """The second lowest usage there: a single sample may show a batch whose prompts are only being computed."""
-    usages = sorted(s.kv_usage for s in snapshots if _at_ceiling(s, ceiling) and s.kv_usage is not None)
+    usages = sorted(s.kv_usage for s in queued if _at_ceiling(s, ceiling) and s.kv_usage is not None)
     return usages[1] if len(usages) > 1 else None
 
 
 def _at_ceiling(snapshot: Snapshot, ceiling: float) -> bool:
-    """Whether requests wait while `running` stands at *ceiling* (within 2 %)."""
-    return bool(queue_of(snapshot)) and snapshot.running is not None and 0 < ceiling * (1 - _CEILING_TOLERANCE) <= snapshot.running
+    """Whether `running` stands at *ceiling* (within 2 %)."""
+    return snapshot.running is not None and 0 < ceiling * (1 - _CEILING_TOLERANCE) <= snapshot.running
 
 
 def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: int | None) -> float | None:

@@ -17,16 +17,18 @@ def summarise(snapshots: Sequence[Snapshot]) -> Window:
     first, last = snapshots[0], snapshots[-1]
     running = gauge([s.running for s in snapshots])
     increases = {name: increase(getattr(first, name), getattr(last, name)) for name in _INCREASES}
-    queue = [queue_of(s) for s in snapshots]
+    waiting, deferred = [s.waiting for s in snapshots], [s.waiting_deferred for s in snapshots]
+    queue = [queue_of(s) for s in snapshots] if any(deferred) else waiting
     known = [length for length in queue if length is not None]
+    waiting_stats = gauge(waiting)
     return Window(
         seconds=last.at - first.at,
         samples=len(snapshots),
         running=running,
-        waiting=gauge([s.waiting for s in snapshots]),
-        queue=gauge(queue),
+        waiting=waiting_stats,
+        queue=waiting_stats if queue is waiting else gauge(queue),
         queued_share=sum(length > 0 for length in known) / len(known) if known else None,
-        deferred=gauge([s.waiting_deferred for s in snapshots]),
+        deferred=gauge(deferred),
         kv_usage=gauge([s.kv_usage for s in snapshots]),
         preemption_ratio=preemption_ratio(increases["preemptions"], increases["finished"], running),
         **increases,

@@ -62,8 +62,10 @@ def select(text: str, wanted: Callable[[str], Name | None]) -> Iterator[tuple[Na
     Timestamps and exemplars are dropped, NaN and infinities are values. Raises `ScrapeError` (``PARSE``) at the first selected line
     that is not a sample. Label text is not validated here but by `parse_labels`.
     """
+    before, known = "", None
     for name, rest in _lines(text):
-        known = wanted(name)
+        if name != before:  # the series of a family follow each other
+            before, known = name, wanted(name)
         if known is None:
             continue
         if len(rest) > _LONGEST_LINE:

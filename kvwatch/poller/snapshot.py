@@ -30,7 +30,7 @@ _NO_CONFIG: Final = EngineConfig()
 
 def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConfig = _NO_CONFIG) -> Snapshot:
     """One engine's numbers at `at`; what was absent, NaN, infinite or impossible is ``None``."""
-    read: dict[str, Any] = {signal.name: _READERS.get(signal.name, _READER_OF[signal.kind])(draft, signal.name) for signal in names.SIGNALS}
+    read: dict[str, Any] = {name: reader(draft, name) for name, reader in _READERS.items()}
     created = max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None)
     if created is not None and not 0 <= created <= MOST:
         created = None
@@ -143,8 +143,9 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-_READER_OF: Final[dict[names.Kind, Callable[[Draft, str], Any]]] = {
-    kind: _histogram if kind is names.Kind.HISTOGRAM else _number for kind in names.Kind
+_READERS: Final[dict[str, Callable[[Draft, str], Any]]] = {
+    **{signal.name: _histogram if signal.kind is names.Kind.HISTOGRAM else _number for signal in names.SIGNALS},
+    "kv_usage": _usage,
+    "asleep": _asleep,
+    "flops": _flops,
 }
-_READERS: Final[dict[str, Callable[[Draft, str], Any]]] = {"kv_usage": _usage, "asleep": _asleep, "flops": _flops}
-"""Signals that are not read as their kind is."""

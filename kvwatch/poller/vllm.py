@@ -51,11 +51,14 @@ def parse_scrape(body: bytes, at: float, unix: float | None = None, memory: Labe
             configs.append(memory.config(labels))
         else:
             key, part = memory.address(labels)
-            if key not in drafts and len(drafts) >= _MOST_KEYS:
-                beyond.add(key)
-                continue
-            parts = drafts.setdefault(key, {}).setdefault(sample, {})
-            if math.isfinite(value) and value > parts.get(part, -math.inf):
+            draft = drafts.get(key)
+            if draft is None:
+                if len(drafts) >= _MOST_KEYS:
+                    beyond.add(key)
+                    continue
+                draft = drafts[key] = {}
+            parts = draft.setdefault(sample, {})
+            if parts.get(part, -math.inf) < value < math.inf:
                 parts[part] = value
                 carriers[sample] = prefix
     engines = _engines(drafts)
