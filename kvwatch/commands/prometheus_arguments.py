@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from kvwatch.clock import SystemClock
@@ -45,14 +46,27 @@ def add_prometheus_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_NEED_PROMETHEUS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "start": "--start",
+        "match": "--match",
+        "end": "--end",
+        "bearer_token_file": "--prometheus.bearer-token-file",
+        "username": "--prometheus.username",
+        "password_file": "--prometheus.password-file",
+        "ca_file": "--prometheus.ca-file",
+        "headers": "--prometheus.header",
+    }
+)
+"""Arguments, and the flags they come from, that say nothing without a Prometheus."""
+
+
 def prometheus_range(arguments: argparse.Namespace, complain: Callable[[str], None]) -> PrometheusRange | None:
     """What `add_prometheus_arguments` was given; ``None`` without ``--prometheus``. Raises `UsageError`, `PrometheusError`."""
     if not arguments.prometheus:
-        given = {name for name in ("start", "end", "match") if getattr(arguments, name)}
+        given = [flag for name, flag in _NEED_PROMETHEUS.items() if getattr(arguments, name)]
         if given:
-            raise UsageError(
-                f"{' and '.join('--' + name for name in sorted(given, reverse=True))} belong{'s' * (len(given) == 1)} to --prometheus"
-            )
+            raise UsageError(f"{' and '.join(given)} belong{'s' * (len(given) == 1)} to --prometheus")
         return None
     now = SystemClock().unix()
     start, end = unix_time("--start", arguments.start or _DEFAULT_SPAN, now), unix_time("--end", arguments.end or "0s", now)

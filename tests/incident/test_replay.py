@@ -180,6 +180,13 @@ def test_the_table_has_a_line_per_stretch(tmp_path, capsys):
         pytest.param([], "replay needs either recordings or --prometheus", id="nothing"),
         pytest.param(["x.jsonl", "--prometheus=http://x"], "replay needs either recordings or --prometheus", id="both"),
         pytest.param(["x.jsonl", "--start=1h"], "--start belongs to --prometheus", id="start-of-a-file"),
+        pytest.param(["x.jsonl", "--start=1h", "--end=0s"], "--start and --end belong to --prometheus", id="range-of-a-file"),
+        pytest.param(["x.jsonl", "--prometheus.header=A: b"], "--prometheus.header belongs to --prometheus", id="header-for-a-file"),
+        pytest.param(
+            ["x.jsonl", "--prometheus.username=a", "--prometheus.password-file=b"],
+            "--prometheus.username and --prometheus.password-file belong to --prometheus",
+            id="login-for-a-file",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(tmp_path, monkeypatch, capsys, arguments, fault):
