@@ -60,6 +60,8 @@ class AlertState:
         if self._stepped_at is not None and at - self._stepped_at > self._evidence:
             self._unmet(self._stepped_at + self._evidence, now=at)  # there was no step at which it would have been found
         self._stepped_at = at
+        if holds and self.since is None and self._seen_at is not None and at - self._seen_at > self._evidence:
+            self._active_since = None  # the last yes stood no longer, though no step fell into that time: pending anew
         if holds is not None:
             self._seen, self._seen_at = holds, at
         if self._seen and self._seen_at is not None and at - self._seen_at <= self._evidence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvwatch.alerts.state import AlertPhase, AlertState
@@ -54,6 +54,16 @@ def run(*steps: tuple[float, bool | None], for_seconds: float = FOR) -> list[Ale
             [(0, YES), (91, YES), (151, YES)], [PENDING, PENDING, FIRING], id="no step for longer than evidence lasts: pending anew"
         ),
         pytest.param([(0, YES), (60, YES), (400, YES)], [PENDING, FIRING, PENDING], id="no step for long: it ended meanwhile"),
+        pytest.param(
+            [(0, YES), (40, LOST), (55, LOST), (95, YES), (154, YES), (155, YES)],
+            [PENDING, PENDING, PENDING, PENDING, PENDING, FIRING],
+            id="a yes that comes after the last one's evidence has run out begins anew, lost polls between them or not",
+        ),
+        pytest.param(
+            [(0, YES), (60, YES), (100, LOST), (145, LOST), (155, YES), (160, NO), (189, NO), (190, NO)],
+            [PENDING] + [FIRING] * 6 + [INACTIVE],
+            id="a firing one goes on with such a yes within its hold",
+        ),
     ],
 )
 def test_the_table(steps: list[tuple[float, bool | None]], phases: list[AlertPhase]) -> None:
@@ -74,6 +84,7 @@ def test_evidence_that_is_exactly_as_old_as_it_may_be_still_stands() -> None:
 STEPS = st.lists(st.tuples(st.sampled_from([1.0, 5.0, 15.0, 40.0]), st.sampled_from([YES, NO, LOST])), max_size=120)
 
 
+@settings(max_examples=300, deadline=None)
 @given(STEPS, st.sampled_from([0.0, 45.0, 120.0]), st.sampled_from([0.0, 30.0, 60.0]))
 def test_any_order_of_yes_no_and_lost_polls(gaps: list[tuple[float, bool | None]], for_seconds: float, hold: float) -> None:
     at, alert, story = 0.0, AlertState(for_seconds=for_seconds, hold=hold, evidence=EVIDENCE), []
