@@ -11,8 +11,13 @@ Defaults = Mapping[str, Mapping[str, object]]
 """model_type -> what its config class sets when config.json leaves it out."""
 
 
+_ONLY_OF_THE_TABLE: Final = ("layer_types_rule", "role")
+"""What the table of classes says in its own words; in a config.json these keys mean nothing."""
+
+
 def complete(config: Config, defaults: Defaults) -> Config:
     """``config`` with what its classes set where it is silent; what it says itself, or sets to null, stays."""
+    config = {key: value for key, value in config.items() if key not in _ONLY_OF_THE_TABLE}
     known = defaults.get(model_type(config), {})
     found: dict[str, object] = {}
     for key, value in known.items():

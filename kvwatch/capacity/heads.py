@@ -143,4 +143,6 @@ def _head_dim(text: Config, heads: int | None) -> int:
     hidden = first_whole(text, HIDDEN)
     if hidden is None or heads is None:
         raise ValueError("the config gives no head_dim, and no hidden_size and num_attention_heads to derive it from")
+    if hidden < heads:
+        raise ValueError(f"a hidden size of {hidden} over {heads} attention heads leaves none of a size")
     return hidden // heads

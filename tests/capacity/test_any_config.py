@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvwatch.capacity.architecture import read_model
@@ -32,6 +32,8 @@ VALUES = st.one_of(
     gpus=st.sampled_from([1, 2, 3]),
     version=st.sampled_from([(0, 8), (0, 11), (0, 19), (0, 34)]),
 )
+@example(model_type="afmoe", changed={"layer_types_rule": {}, "role": "decoder"}, gpus=1, version=(0, 34))
+@example(model_type="git", changed={"d_model": 1}, gpus=1, version=(0, 8))
 def test_any_config_gives_a_number_or_a_reason(model_type, changed, gpus, version):
     config = {"model_type": model_type, **changed}
     cache = None

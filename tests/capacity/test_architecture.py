@@ -350,6 +350,7 @@ def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
         pytest.param(LLAMA2_7B, {"stages": 33}, "32 layers cannot be divided over 33", id="more-stages-than-layers"),
         pytest.param(LLAMA2_7B, {"kv_dtype": "fp8_ds_mla"}, "'fp8_ds_mla'", id="latent-dtype-without-latent"),
         pytest.param(LLAMA2_7B, {"gpus": 0}, "at least 1", id="no-gpu"),
+        pytest.param(LLAMA2_7B | {"hidden_size": 31}, {}, "31 over 32 attention heads", id="heads-of-no-size"),
         pytest.param(LLAMA2_7B, {"gpus": 3}, "32 attention heads cannot be split over 3", id="heads-not-divisible"),
         pytest.param(
             {"num_hidden_layers": 2, "num_attention_heads": 24, "num_key_value_heads": 6, "head_dim": 64},

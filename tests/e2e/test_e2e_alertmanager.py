@@ -240,6 +240,8 @@ def test_tls_and_a_password_from_a_file_that_may_change(guarded: tuple[str, Path
     post = http_post(url, AlertmanagerSettings(ca_file=certificate, basic_auth=auth), CLOCK)
     body = json.dumps([{"labels": {"alertname": "KVWatchKVBound"}}]).encode()
     assert post(body) == (Outcome.ACCEPTED, "")
+    trusting_nobody = http_post(url, AlertmanagerSettings(basic_auth=auth), CLOCK)
+    assert trusting_nobody(body)[0] is Outcome.FAILED, "its certificate is known to nobody"
 
     password.write_text("rotated too early\n")
     outcome, detail = post(body)
