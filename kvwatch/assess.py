@@ -63,6 +63,8 @@ class Judge:
         known = self._known
         if version is None or known.vllm_version is not None:
             return known
+        if version == self._of_version.vllm_version:
+            return self._of_version
         return known.model_copy(update={"vllm_version": version})
 
     def failed(self, failure: ScrapeFailure) -> Judgement:

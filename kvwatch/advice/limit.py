@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from kvwatch.advice.inputs import AdviceInputs
-from kvwatch.advice.steady import HOLD_SECONDS, differ
+from kvwatch.advice.steady import HOLD_SECONDS, Lasting, differ
 from kvwatch.capacity.concurrency import ConcurrencyLimit
 from kvwatch.capacity.pool import HEADROOM
 from kvwatch.model import Cause, Signals
@@ -41,14 +41,14 @@ class SteadyLimit:
     def __init__(self) -> None:
         self._said: ConcurrencyLimit | None = None
         self._given: object = None
-        self._differs_since: float | None = None
+        self._differs = Lasting()
 
     def settle(self, at: float, inputs: AdviceInputs, given: object, *, hold: bool) -> Signals:
         """The signals with the limit to say at *at* (seconds); not held without *hold*, and forgotten with another *given*."""
         found = corrected(inputs)
         patience = HOLD_SECONDS if at - inputs.verdict.since >= HOLD_SECONDS else 0.0  # before, means are of the time before as well
         if not hold or given != self._given or self._said is None or found is None or self._is_over(at, self._said, found, patience):
-            self._said, self._given, self._differs_since = found, given, None
+            self._said, self._given, self._differs = found, given, Lasting()
         said = self._said
         if said is None:
             return inputs.signals
@@ -56,8 +56,4 @@ class SteadyLimit:
 
     def _is_over(self, at: float, said: ConcurrencyLimit, found: ConcurrencyLimit, patience: float) -> bool:
         """Whether the evidence has asked for another number for *patience* seconds."""
-        if not differ(said.sequences, found.sequences):
-            self._differs_since = None
-        elif self._differs_since is None:
-            self._differs_since = at
-        return self._differs_since is not None and at - self._differs_since >= patience
+        return self._differs.for_as_long_as(patience, at, holds=differ(said.sequences, found.sequences))

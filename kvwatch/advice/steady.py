@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kvwatch.model import Change, Verdict
@@ -15,12 +15,24 @@ _LEAST: Final = 2
 """And by at least so many: from a few, one more or fewer is no other advice."""
 
 
+class Lasting:
+    """For how long something has held at every look."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def for_as_long_as(self, seconds: float, at: float, *, holds: bool) -> bool:
+        """Take in whether it *holds* at *at* (seconds); whether it has held for *seconds* by then."""
+        self._since = None if not holds else at if self._since is None else self._since
+        return self._since is not None and at - self._since >= seconds
+
+
 @dataclass(slots=True)
 class _Said:
     change: Change
     at: float
     """When the lever was advised last."""
-    differs_since: float | None = None
+    differs: Lasting = field(default_factory=Lasting)
 
 
 class SteadyAdvice:
@@ -32,7 +44,7 @@ class SteadyAdvice:
         self._limit: int | None = None
         self._first: Change | None = None
         self._about: object = None
-        self._other_since: float | None = None
+        self._other_first = Lasting()
 
     def settle(
         self, at: float, verdict: Verdict, changes: tuple[Change, ...], given: object, limit: int | None = None
@@ -62,11 +74,7 @@ class SteadyAdvice:
         said.at = at
         if _count(change) == _count(said.change):
             said.change = change  # the same number, for the reasons of this moment
-        if not differ(_count(said.change), _count(change)):
-            said.differs_since = None
-        elif said.differs_since is None:
-            said.differs_since = at
-        elif at - said.differs_since >= HOLD_SECONDS:
+        if said.differs.for_as_long_as(HOLD_SECONDS, at, holds=differ(_count(said.change), _count(change))):
             self._said[key] = _Said(change, at)
         return self._said[key].change
 
@@ -74,9 +82,8 @@ class SteadyAdvice:
         """What came first still does, unless the verdict is about something else or another lever has come first for long enough."""
         first = changes[0] if changes else None
         same = self._first is None or (first is not None and first.lever == self._first.lever)
-        self._other_since = None if same else at if self._other_since is None else self._other_since
-        if same or about != self._about or self._other_since is None or at - self._other_since >= HOLD_SECONDS:
-            self._first, self._about, self._other_since = first, about, None
+        if self._other_first.for_as_long_as(HOLD_SECONDS, at, holds=not same) or same or about != self._about:
+            self._first, self._about, self._other_first = first, about, Lasting()
             return changes
         kept = next((change for change in changes if self._first is not None and change.lever == self._first.lever), self._first)
         return () if kept is None else (kept, *(change for change in changes if change.lever != kept.lever))

@@ -20,7 +20,7 @@ _LARGEST_WATERMARK: Final = 0.05
 
 
 def shorter_limit(inputs: AdviceInputs) -> Change | None:
-    """Requests are far shorter than the limit: it serves nobody but the monsters."""
+    """Requests are far shorter than the limit: no request needs so much."""
     limit, length = inputs.max_model_len, inputs.request_tokens
     if limit is None or length is None or limit < _FAR_SHORTER * length:
         return None
