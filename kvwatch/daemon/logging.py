@@ -42,6 +42,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processor=renderer))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(max(level, logging.WARNING))
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL + 1)  # the schedule says itself what matters of it
 
 
 def configure_process(settings: LogSettings) -> LogOutlet:

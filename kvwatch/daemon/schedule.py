@@ -6,7 +6,6 @@ when the wall clock was stepped, every job's next beat is told anew, so that pol
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,8 +31,6 @@ _STEP_SECONDS: Final = 0.1
 _EARLY_SECONDS: Final = 0.001
 """A run this little before its beat (wall times are cut to microseconds) was that beat's."""
 _GOLDEN_RATIO: Final = 0.618034
-
-logging.getLogger("apscheduler").setLevel(logging.CRITICAL + 1)  # what matters is logged here, where a full disk stops nothing
 
 
 class Beat(BaseTrigger):  # type: ignore[misc]  # apscheduler has no types
