@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -12,7 +13,6 @@ import pytest
 
 import kvwatch
 from kvwatch.advice.advise import LEVERS
-from kvwatch.check.rules_asked import ASKED
 from kvwatch.classifier import rules
 from kvwatch.config.policy import KnownConfig, Objectives, Policy, Thresholds, Windows
 from kvwatch.config.settings import Settings
@@ -48,11 +48,17 @@ def test_a_cause_has_a_rule_levers_and_words(cause, repository):
 
 
 def test_every_rule_file_is_asked():
-    helpers = {"pressure", "queue"}
+    helpers = {"numbers", "pressure", "queue"}
     files = {found.name for found in pkgutil.iter_modules(rules.__path__)} - helpers
-    asked = {judge.__module__.rsplit(".", 1)[-1] for judge in rules.PRECEDENCE}
+    asked = {rule.judge.__module__.rsplit(".", 1)[-1] for rule in rules.PRECEDENCE}
     assert asked == files
-    assert set(ASKED) == set(rules.PRECEDENCE)
+
+
+@pytest.mark.parametrize("rule", rules.PRECEDENCE, ids=lambda rule: rule.cause)
+def test_a_rule_says_which_numbers_it_looks_at(rule):
+    assert f"Cause.{rule.cause.name}" in inspect.getsource(rule.judge)
+    assert len(rule.numbers) >= 2
+    assert all(one.name for one in rule.numbers)
 
 
 def test_a_cause_belongs_to_one_state():

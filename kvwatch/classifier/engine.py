@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.capacity.pool import RanksSeen, pool_tokens
-from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
 from kvwatch.classifier.preemption import is_storm
 from kvwatch.classifier.processes import Answer, Processes
+from kvwatch.classifier.rule import Candidate
 from kvwatch.classifier.rules import find
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.rule import Candidate
 from kvwatch.model import Cause, State
 
 ONSET_SECONDS: Final = 4.0

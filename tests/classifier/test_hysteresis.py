@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.hysteresis import Hysteresis
+from kvwatch.classifier.rule import Candidate
 from kvwatch.model import Cause, State
 
 OK = (State.HEALTHY, Cause.OK)

@@ -317,7 +317,7 @@ def test_what_no_rule_explains_is_ambiguous_and_says_so():
 
 def test_every_rule_has_its_place_in_the_order():
     modules = {stalled, idle, preempting, deferred, admission, step_budget, sequence_slots, frontend, compute, healthy}
-    assert {module.judge for module in modules} == set(PRECEDENCE)
+    assert {module.RULE for module in modules} == set(PRECEDENCE)
 
 
 def test_every_cause_belongs_to_exactly_one_state():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.rule import Candidate, Rule
 from kvwatch.classifier.rules import (
     admission,
     compute,
@@ -22,26 +21,24 @@ from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
 from kvwatch.text import counted
 
-Rule = Callable[[Signals, Policy], Candidate | None]
-
 PRECEDENCE: Final[tuple[Rule, ...]] = (
-    stalled.judge,  # frozen gauges look like anything else
-    idle.judge,  # the windows remember what is over
-    preempting.judge,  # preemptions are the dearest trouble
-    deferred.judge,  # these requests do not wait for capacity
-    admission.judge,
-    step_budget.judge,
-    sequence_slots.judge,
-    frontend.judge,
-    compute.judge,
-    healthy.judge,
+    stalled.RULE,  # frozen gauges look like anything else
+    idle.RULE,  # the windows remember what is over
+    preempting.RULE,  # preemptions are the dearest trouble
+    deferred.RULE,  # these requests do not wait for capacity
+    admission.RULE,
+    step_budget.RULE,
+    sequence_slots.RULE,
+    frontend.RULE,
+    compute.RULE,
+    healthy.RULE,
 )
 
 
 def find(signals: Signals, policy: Policy) -> Candidate:
     """The first rule that speaks; ``unknown``/``ambiguous`` when none does."""
-    for judge in PRECEDENCE:
-        finding = judge(signals, policy)
+    for rule in PRECEDENCE:
+        finding = rule.judge(signals, policy)
         if finding is not None:
             return finding
     return Candidate(State.UNKNOWN, Cause.AMBIGUOUS, _missing(signals))

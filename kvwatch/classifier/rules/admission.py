@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.rule import Candidate, Number, Rule
+from kvwatch.classifier.rules.numbers import FULLEST, QUEUE
 from kvwatch.classifier.rules.pressure import (
     fullness,
     is_hot,
@@ -54,3 +55,14 @@ def _low(signals: Signals) -> float:
 
 def _peak(signals: Signals) -> float:
     return signals.fast.running.peak if signals.fast.running is not None else 0.0
+
+
+RULE: Final = Rule(
+    Cause.ADMISSION,
+    (
+        *QUEUE,
+        FULLEST,
+        Number("KV tokens for the next prompt", lambda s: s.next_prompt_tokens, number),
+    ),
+    judge,
+)

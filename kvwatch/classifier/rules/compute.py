@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.candidate import Candidate
+from typing import Final
+
+from kvwatch.classifier.rule import Candidate, Rule
+from kvwatch.classifier.rules.numbers import QUEUE, RUNNING
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -37,3 +40,6 @@ def _plateau(signals: Signals) -> tuple[str, ...]:
         return ()
     given = f"below the max_num_seqs of {number(signals.running_ceiling)} that kvwatch was given"
     return (f"running stands at {number(signals.running_plateau)}, {given}: see what the server was started with",)
+
+
+RULE: Final = Rule(Cause.COMPUTE, (*QUEUE, RUNNING), judge)

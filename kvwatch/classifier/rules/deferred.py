@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.candidate import Candidate
+from typing import Final
+
+from kvwatch.classifier.rule import Candidate, Number, Rule
+from kvwatch.classifier.rules.numbers import mean
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
 from kvwatch.text import number
@@ -15,3 +18,13 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         return None
     evidence = f"{number(deferred.mean)} of {number(waiting.mean)} waiting requests wait for remote KV, LoRA or grammar, not for capacity"
     return Candidate(State.COMPUTE_BOUND, Cause.DEFERRED, (evidence,))
+
+
+RULE: Final = Rule(
+    Cause.DEFERRED,
+    (
+        Number("deferred", lambda s: mean(s.recent.deferred), number),
+        Number("waiting", lambda s: mean(s.recent.waiting), number),
+    ),
+    judge,
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.rule import Candidate, Number, Rule
+from kvwatch.classifier.rules.numbers import QUEUE
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -26,3 +27,14 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         evidence = f"the GPU is {percent(signals.gpu_utilization)} busy while {waiting} requests wait"
         return Candidate(State.COMPUTE_BOUND, Cause.FRONTEND, (evidence,))
     return None
+
+
+RULE: Final = Rule(
+    Cause.FRONTEND,
+    (
+        Number("of a core used by the API server", lambda s: s.process_cpu_ratio, percent),
+        Number("GPU busy", lambda s: s.gpu_utilization, percent),
+        *QUEUE,
+    ),
+    judge,
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.rule import Candidate, Rule
+from kvwatch.classifier.rules.numbers import QUEUE, RUNNING
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -31,3 +32,6 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
 def _preemptions(signals: Signals) -> str:
     count, seconds = signals.fast.preemptions, number(signals.fast.seconds)
     return f"preemptions are not reported in these {seconds} s" if count is None else f"{counted(count, 'preemption')} in {seconds} s"
+
+
+RULE: Final = Rule(Cause.OK, (RUNNING, *QUEUE), judge)

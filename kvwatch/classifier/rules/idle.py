@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.candidate import Candidate
+from typing import Final
+
+from kvwatch.classifier.rule import Candidate, Number, Rule
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
-from kvwatch.text import percent
+from kvwatch.text import number, percent
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
@@ -19,3 +21,13 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     if signals.held_at_rest:
         evidence.append(f"{percent(signals.held_at_rest)} of the KV cache is held although nothing runs: by transfers, or leaked")
     return Candidate(State.HEALTHY, Cause.IDLE, tuple(evidence))
+
+
+RULE: Final = Rule(
+    Cause.IDLE,
+    (
+        Number("running", lambda s: s.running, number),
+        Number("waiting", lambda s: s.waiting, number),
+    ),
+    judge,
+)

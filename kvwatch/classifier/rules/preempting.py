@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
 from kvwatch.classifier.preemption import is_storm
+from kvwatch.classifier.rule import Candidate, Number, Rule
+from kvwatch.classifier.rules.numbers import FULLEST
 from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_over, stands_at_ceiling
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -63,3 +64,14 @@ def _smallest_share(signals: Signals) -> float:
     queue = signals.recent.queue
     waited = queue is not None and queue.mean >= 1
     return _WORTH_NAMING if waited and not stands_at_ceiling(signals) else _BY_ITSELF
+
+
+RULE: Final = Rule(
+    Cause.PREEMPTING,
+    (
+        Number("preemptions", lambda s: s.preempted, number),
+        Number("of the requests that left the running batch", lambda s: s.preempted_share, percent),
+        FULLEST,
+    ),
+    judge,
+)

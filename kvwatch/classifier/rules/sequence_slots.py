@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.candidate import Candidate
+from typing import Final
+
+from kvwatch.classifier.rule import Candidate, Number, Rule
+from kvwatch.classifier.rules.numbers import QUEUE, RUNNING
 from kvwatch.classifier.rules.pressure import fullness, is_pinned, next_prompt_does_not_fit, share_needed
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
@@ -22,3 +25,14 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         room = f"KV cache at {percent(full)} at its fullest, one more may need {percent(needed)}"
         evidence.append(f"{room}: blocks are right behind the slots" if next_prompt_does_not_fit(signals) else room)
     return Candidate(State.COMPUTE_BOUND, Cause.SEQUENCE_SLOTS, tuple(evidence))
+
+
+RULE: Final = Rule(
+    Cause.SEQUENCE_SLOTS,
+    (
+        *QUEUE,
+        RUNNING,
+        Number("most ever or max_num_seqs", lambda s: s.running_ceiling, number),
+    ),
+    judge,
+)

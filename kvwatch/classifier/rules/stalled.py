@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvwatch.classifier.candidate import Candidate
+from typing import Final
+
+from kvwatch.classifier.rule import Candidate, Number, Rule
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
 from kvwatch.text import number
@@ -36,3 +38,13 @@ def _waits_for_others(signals: Signals) -> bool:
     """Nothing runs and all that waits is deferred: there is nothing to step for, so the stillness is not this engine's own."""
     deferred = signals.recent.deferred
     return signals.running == 0 and deferred is not None and deferred.last > 0 and deferred.last == signals.waiting
+
+
+RULE: Final = Rule(
+    Cause.STALLED,
+    (
+        Number("seconds without a token", lambda s: s.seconds_without_progress, number),
+        Number("seconds without any movement", lambda s: s.seconds_without_life, number),
+    ),
+    judge,
+)

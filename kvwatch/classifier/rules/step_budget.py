@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kvwatch.classifier.candidate import Candidate
+from kvwatch.classifier.rule import Candidate, Number, Rule
+from kvwatch.classifier.rules.numbers import QUEUE
 from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
@@ -45,3 +46,14 @@ def _steps_are_full(signals: Signals) -> bool:
     if signals.step_token_budget is not None and tokens is not None:
         return tokens >= _FULL_STEP * signals.step_token_budget
     return (share_of_steps_with_prefill(signals) or 0.0) >= _IN_MOST_STEPS
+
+
+RULE: Final = Rule(
+    Cause.STEP_BUDGET,
+    (
+        *QUEUE,
+        Number("of the computed tokens are prompt", lambda s: s.prefill_token_share, percent),
+        Number("tokens a step", lambda s: s.tokens_per_step, number),
+    ),
+    judge,
+)
