@@ -26,9 +26,11 @@ _FRAME_SECONDS: Final = 0.2
 _USUAL: Final = "127.0.0.1:20058"
 _NEXT: Final = """
 That was a simulated server. With one of yours:
-  kvwatch check HOST:8000     one diagnosis, now
-  kvwatch run HOST:8000       the daemon, with this status page and metrics for Prometheus
-  kvwatch demo --scenario X   another story"""
+  kvwatch check HOST:8000             one diagnosis, now
+  kvwatch check HOST:8000 --watch     the same, live
+  kvwatch run HOST:8000               the daemon, with this status page and metrics for Prometheus
+What else the demo shows, with kvwatch demo --scenario NAME:
+  {scenarios}"""
 
 
 def add_parser(subparsers: Subparsers, summary: str) -> None:
@@ -62,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.listen}: not a listen address: write host:port") from error
     with received(*STOPPING) as signals, ExitStack() as opened:
         _perform(_stage(opened, arguments, web), arguments, signals)
-    Console().print(_NEXT, highlight=False, soft_wrap=True)
+    Console().print(
+        _NEXT.format(scenarios=", ".join(name for name in SCENARIOS if name != arguments.scenario)), highlight=False, soft_wrap=True
+    )
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from kvwatch.model import Cause
 from kvwatch.simulator.config import ServerConfig
-from kvwatch.simulator.load import ClosedLoop, LogNormal, OpenLoop, Uniform
+from kvwatch.simulator.load import IDLE, ClosedLoop, LogNormal, OpenLoop, Uniform
 from kvwatch.simulator.simulation import Simulation
 
 DOWNTIME: Final = 20.0
@@ -19,6 +19,7 @@ SERVER: Final = ServerConfig(num_gpu_blocks=1536, block_size=16, max_num_seqs=64
 _CHAT_PROMPT, _CHAT_OUTPUT = LogNormal(600, 0.4, 64, 4000), LogNormal(400, 0.3, 32, 2500)
 _DOCUMENT, _SUMMARY = Uniform(950, 1050), Uniform(150, 250)
 _REPORT: Final = Uniform(5500, 6500)
+_QUESTION, _NOTE = Uniform(250, 350), Uniform(20, 60)
 _FALLBACK_SLOTS: Final = 16
 
 
@@ -48,6 +49,27 @@ def _follow_advice(simulation: Simulation, advised: int | None) -> None:
 def _begin_small_steps(simulation: Simulation) -> None:
     simulation.restart(replace(simulation.config, max_num_batched_tokens=512), downtime=DOWNTIME)
     simulation.set_load(ClosedLoop(24, Uniform(1900, 2100), Uniform(5, 15)))
+
+
+def _begin_costly_sequences(simulation: Simulation) -> None:
+    simulation.profile = replace(simulation.profile, per_sequence=0.008)
+    simulation.set_load(ClosedLoop(20, _QUESTION, _NOTE))
+    simulation.restart(replace(simulation.config, num_gpu_blocks=4 * SERVER.num_gpu_blocks, max_num_seqs=128), downtime=0.0)
+
+
+def _begin_costly_stream(simulation: Simulation) -> None:
+    simulation.profile = replace(simulation.profile, frontend_cpu_per_token=15 * simulation.profile.frontend_cpu_per_token)
+    simulation.set_load(ClosedLoop(20, _CHAT_PROMPT, _CHAT_OUTPUT))
+
+
+def _begin_grammars(simulation: Simulation) -> None:
+    simulation.grammar_seconds = 12.0
+    simulation.set_load(ClosedLoop(16, _CHAT_PROMPT, _CHAT_OUTPUT))
+
+
+def _begin_sleep(simulation: Simulation) -> None:
+    simulation.set_load(IDLE)
+    simulation.asleep = True
 
 
 _CALM: Final = Act(
@@ -129,12 +151,79 @@ _FROZEN: Final = Act(
 )
 _THAWED: Final = Act("It goes on", "The engine steps again.", 60.0, lambda simulation, _: simulation.thaw(), frozenset({Cause.OK}))
 
+_LEFT: Final = Act(
+    "Everybody leaves",
+    "No request comes any more, and the cache empties.",
+    60.0,
+    lambda simulation, _: simulation.set_load(IDLE),
+    frozenset({Cause.IDLE}),
+)
+_COSTLY_SEQUENCES: Final = Act(
+    "A logits processor",
+    "Four times the cache, and a logits processor in Python that takes 8 ms a sequence in each step. Twenty clients, and nobody waits.",
+    90.0,
+    lambda simulation, _: _begin_costly_sequences(simulation),
+    frozenset({Cause.OK}),
+)
+_NO_MORE_TOKENS: Final = Act(
+    "More clients, no more tokens",
+    "Sixty clients. Three times as many requests run at once, and they share the tokens that twenty had.",
+    120.0,
+    lambda simulation, _: simulation.set_load(ClosedLoop(60, _QUESTION, _NOTE)),
+    frozenset({Cause.COMPUTE}),
+)
+_COSTLY_STREAM: Final = Act(
+    "A busy API server",
+    "Twenty clients, and fifteen times as much work for each token in the API server. Its one core is full, and the engine waits for it.",
+    90.0,
+    lambda simulation, _: _begin_costly_stream(simulation),
+    frozenset({Cause.FRONTEND}),
+)
+_GRAMMARS: Final = Act(
+    "Slow grammars",
+    "Sixteen clients ask for JSON, and each request waits twelve seconds until its grammar is compiled. Slots and cache are free.",
+    90.0,
+    lambda simulation, _: _begin_grammars(simulation),
+    frozenset({Cause.DEFERRED}),
+)
+_KILLED: Final = Act(
+    "The server is gone",
+    "Its process was killed, and the connection is refused.",
+    330.0,
+    lambda simulation, _: simulation.restart(downtime=3600.0),
+    frozenset({Cause.UNREACHABLE}),
+)
+_BACK: Final = Act(
+    "It is back", "Started again, counters from zero.", 90.0, lambda simulation, _: simulation.restart(downtime=0.0), frozenset({Cause.OK})
+)
+_ASLEEP: Final = Act(
+    "Put to sleep",
+    "Somebody calls /sleep to lend the GPU to a training run. Its numbers stand still.",
+    60.0,
+    lambda simulation, _: _begin_sleep(simulation),
+    frozenset({Cause.ASLEEP}),
+)
+_NO_STATISTICS: Final = Act(
+    "Statistics switched off",
+    "Restarted with --disable-log-stats: it serves, and /metrics has no vllm: series.",
+    90.0,
+    lambda simulation, _: simulation.restart(replace(simulation.config, disable_log_stats=True), downtime=DOWNTIME),
+    frozenset({Cause.STATS_DISABLED}),
+)
+
 SCENARIOS: Final[Mapping[str, tuple[Act, ...]]] = {
     "story": (_CALM, _FULL, _STORM, _FIXED, _REPLICAS, _FEW_SLOTS),
     "storm": (_CALM, _STORM, _FIXED, _REPLICAS),
     "full": (_CALM, _FULL),
     "step-budget": (_CALM, _SMALL_STEPS),
+    "compute": (_COSTLY_SEQUENCES, _NO_MORE_TOKENS),
+    "frontend": (_CALM, _COSTLY_STREAM),
+    "deferred": (_CALM, _GRAMMARS),
     "long-prompts": (_CALM, _LONG_PROMPTS),
     "slots": (_BUSY, _FEW_SLOTS),
     "stall": (_FEW_CLIENTS, _FROZEN, _THAWED),
+    "idle": (_CALM, _LEFT),
+    "dead": (_CALM, _KILLED, _BACK),
+    "asleep": (_CALM, _ASLEEP),
+    "no-statistics": (_CALM, _NO_STATISTICS),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +13,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from kvwatch.demo.stage import Frame
-from kvwatch.model import Assessment, Severity, Signals, State, TargetView
+from kvwatch.model import Alert, Assessment, Severity, Signals, State, TargetView
 
 STYLES: Final = {State.HEALTHY: "bold green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "bold yellow", State.UNKNOWN: "dim"}
 _REMEMBERED: Final = 12
@@ -49,7 +50,7 @@ class Script:
         assessment = moment.view.assessments[0] if moment.view.assessments else None
         if assessment is not None:
             lines += self._of_state(assessment)
-            lines += self._of_alerts(assessment)
+            lines += self._of_alerts((*assessment.alerts, *moment.view.alerts))
         return lines
 
     def _of_state(self, assessment: Assessment) -> list[ScreenLine]:
@@ -59,14 +60,14 @@ class Script:
             return []
         self._state = state
         lines = [ScreenLine(f"{verdict.state} / {verdict.cause}: {'; '.join(verdict.evidence)}", STYLES[verdict.state])]
-        if assessment.advice and verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND):
+        if assessment.advice and verdict.state is not State.HEALTHY:
             first = assessment.advice[0]
             change = f" {first.current or ''} → {first.proposed}".replace("  ", " ") if first.proposed else ""
             lines.append(ScreenLine(f"advice: {first.lever}{change}. {first.reason}", "cyan"))
         return lines
 
-    def _of_alerts(self, assessment: Assessment) -> list[ScreenLine]:
-        firing = {alert.name: alert for alert in assessment.alerts}
+    def _of_alerts(self, alerts: Sequence[Alert]) -> list[ScreenLine]:
+        firing = {alert.name: alert for alert in alerts}
         lines = [
             ScreenLine(
                 f"{'PAGE (P1)' if alert.severity is Severity.CRITICAL else 'warning'}: {name}. {alert.summary}",

@@ -71,6 +71,8 @@ class Gauges:
 
     running: int = 0
     waiting: int = 0
+    """The deferred ones included."""
+    deferred: int = 0
     usage: float = 0.0
 
 
@@ -149,7 +151,13 @@ class EngineCounters:
         for tokens in slices:
             if tokens:
                 self.step_tokens.observe(tokens)
-        self.gauges = Gauges(running=len(scheduler.running), waiting=len(scheduler.waiting), usage=scheduler.pool.usage)
+        self.set_gauges(scheduler)
+
+    def set_gauges(self, scheduler: Scheduler) -> None:
+        """Show the queues and the pool as they are."""
+        deferred = len(scheduler.deferred)
+        waiting = len(scheduler.waiting) + deferred
+        self.gauges = Gauges(running=len(scheduler.running), waiting=waiting, deferred=deferred, usage=scheduler.pool.usage)
 
     def _first_token(self, request: Request, now: float) -> int:
         """Count a prompt; returns the tokens of it that this step is credited with."""

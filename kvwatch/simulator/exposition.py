@@ -173,7 +173,7 @@ def _vllm_families(simulation: Simulation, created: float | None) -> Iterator[Me
             yield counter(f"vllm:{name}", help_text, samples, created)
 
     yield from counters(_FLOPS)
-    yield from _gauges(labelled)
+    yield from _gauges(labelled, asleep=simulation.asleep)
     yield from counters(_COUNTERS)
     rejections = [({**model, "reason": reason}, 0.0) for reason in ("max_num_queued_reqs", "max_num_queued_tokens")]
     yield counter("vllm:admission_rejections", "Number of admission attempts rejected by a queue limit, by reason.", rejections, created)
@@ -187,7 +187,7 @@ def _vllm_families(simulation: Simulation, created: float | None) -> Iterator[Me
     )
 
 
-def _gauges(labelled: list[tuple[dict[str, str], Engine]]) -> Iterator[Metric]:
+def _gauges(labelled: list[tuple[dict[str, str], Engine]], *, asleep: bool) -> Iterator[Metric]:
     yield gauge(
         "vllm:num_requests_running",
         "Number of requests in model execution batches.",
@@ -196,15 +196,18 @@ def _gauges(labelled: list[tuple[dict[str, str], Engine]]) -> Iterator[Metric]:
     waiting = [(labels, engine.counters.gauges.waiting) for labels, engine in labelled]
     yield gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", waiting)
     by_reason = [
-        ({**labels, "reason": reason}, value if reason == "capacity" else 0.0)
-        for labels, value in waiting
-        for reason in ("capacity", "deferred")
+        ({**labels, "reason": reason}, float(value))
+        for labels, engine in labelled
+        for reason, value in (
+            ("capacity", engine.counters.gauges.waiting - engine.counters.gauges.deferred),
+            ("deferred", engine.counters.gauges.deferred),
+        )
     ]
     yield gauge("vllm:num_requests_waiting_by_reason", _WAITING_BY_REASON, by_reason)
     sleep = [
-        ({**labels, "sleep_state": state}, 1.0 if state == "awake" else 0.0)
+        ({**labels, "sleep_state": state}, float(on))
         for labels, _ in labelled
-        for state in ("awake", "weights_offloaded", "discard_all")
+        for state, on in (("awake", not asleep), ("weights_offloaded", asleep), ("discard_all", False))
     ]
     yield gauge("vllm:engine_sleep_state", _SLEEP_STATE, sleep)
     yield gauge(

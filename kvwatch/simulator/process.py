@@ -38,7 +38,7 @@ def process_families(simulation: Simulation) -> Iterator[Metric]:
         [({}, simulation.started_unix)],
     )
     age = simulation.unix - simulation.started_unix
-    busy = _START_CPU_SECONDS + _IDLE_CPU_SHARE * age + simulation.profile.frontend_cpu_per_token * tokens
+    busy = _START_CPU_SECONDS + _IDLE_CPU_SHARE * age + simulation.api_server.busy_seconds(simulation.now)
     yield counter("process_cpu_seconds", "Total user and system CPU time spent in seconds.", [({}, round(busy, 2))], None)
     yield gauge("process_open_fds", "Number of open file descriptors.", [({}, 90.0)])
     yield gauge("process_max_fds", "Maximum number of open file descriptors.", [({}, 20000.0)])

@@ -80,6 +80,8 @@ class Scheduler:
         self.pool = BlockPool(config.num_gpu_blocks, caching=config.enable_prefix_caching)
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
+        self.deferred: list[Request] = []
+        """Wait for something else than capacity: their grammar. vLLM shows them as waiting."""
 
     @property
     def has_work(self) -> bool:
@@ -88,6 +90,11 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request behind all others; prompt and output together must fit ``max_model_len``."""
+        self.waiting.append(request)
+
+    def ready(self, request: Request) -> None:
+        """What a deferred request waited for is there: it queues behind all others."""
+        self.deferred.remove(request)
         self.waiting.append(request)
 
     def plan(self) -> StepPlan:
@@ -153,11 +160,12 @@ class Scheduler:
 
     def abort_all(self) -> list[Request]:
         """Drop every request at once, as when all clients hang up; returns them."""
-        dropped = [*self.running, *self.waiting]
+        dropped = [*self.running, *self.waiting, *self.deferred]
         for request in self.running:
             self._free(request)
         self.running = []
         self.waiting.clear()
+        self.deferred.clear()
         return dropped
 
     def _make_room(self, missing: int, request: Request, preempted: list[Request]) -> bool:

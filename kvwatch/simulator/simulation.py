@@ -12,9 +12,11 @@ from itertools import count
 from random import Random
 
 from kvwatch.errors import UsageError
+from kvwatch.simulator.clients import Clients
 from kvwatch.simulator.config import GPU_8B, ServerConfig, StepProfile
-from kvwatch.simulator.engine import Engine, HttpCounters
-from kvwatch.simulator.load import IDLE, Arrivals, ClosedLoop, Load, OpenLoop, Phase
+from kvwatch.simulator.engine import Engine
+from kvwatch.simulator.frontend import ApiServer, HttpCounters
+from kvwatch.simulator.load import IDLE, ClosedLoop, Load, Phase
 from kvwatch.simulator.scheduler import Request
 
 
@@ -35,18 +37,25 @@ class Simulation:
         self.start_unix = start_unix
         self.now = 0.0
         self.frozen = False
-        self._clients = Random(f"{seed}/clients")  # noqa: S311 - a simulation must be repeatable
-        self._steps = Random(f"{seed}/steps")  # noqa: S311 - same
+        self.asleep = False
+        """As after ``/sleep``: the engines do nothing and say so."""
+        self.grammar_seconds = 0.0
+        """How long each request from now on is deferred, until its grammar is compiled."""
+        self._steps = Random(f"{seed}/steps")  # noqa: S311 - a simulation must be repeatable
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._numbers = count()
-        self._load_number = 0
-        self._life = 0
+        self.life = 0
         """Counts kills and mass aborts: requests under way before the last one are lost."""
         self._starts = 0
-        self.load: Load = IDLE
+        self.clients = Clients(self, Random(f"{seed}/clients"))  # noqa: S311 - same
         self._boot()
         self.set_load(load)
+
+    @property
+    def load(self) -> Load:
+        """What clients ask at the moment."""
+        return self.clients.load
 
     @property
     def unix(self) -> float:
@@ -80,19 +89,7 @@ class Simulation:
 
     def set_load(self, load: Load) -> None:
         """Change what clients ask from now on; requests already sent are still answered."""
-        self._load_number += 1
-        self.load = load
-        number = self._load_number
-        match load:
-            case ClosedLoop():
-                for _ in range(load.concurrency):
-                    self._send_later(load, number)
-            case OpenLoop():
-                if load.rate > 0:
-                    self._next_burst(load, number)
-            case Arrivals():
-                for row in load.rows:
-                    self.at(self.now + row.at, lambda row=row: self._arrive(row.prompt, row.output, number))  # type: ignore[misc]
+        self.clients.set_load(load)
 
     def restart(self, config: ServerConfig | None = None, *, downtime: float = 20.0) -> None:
         """Kill the server and start it again, with new flags if given: counters from zero, all requests lost.
@@ -102,7 +99,7 @@ class Simulation:
         if downtime < 0:
             raise UsageError(f"a downtime is not negative: {downtime}")
         self.config = config or self.config
-        self._life += 1
+        self.life += 1
         self._starts += 1
         self.serving = False
         self.engines: list[Engine] = []
@@ -128,7 +125,7 @@ class Simulation:
 
         The gauges keep what they showed after the last step: without work vLLM takes no step and sets them no more.
         """
-        self._life += 1
+        self.life += 1
         for engine in self.engines:
             for request in [*engine.scheduler.abort_all(), *engine.inbox]:
                 self.http.record("2xx", self.now - request.arrived, request.prompt)
@@ -143,6 +140,7 @@ class Simulation:
         self.serving = True
         self.engines = [Engine(self.config) for _ in range(self.config.data_parallel_size)]
         self.http = HttpCounters()
+        self.api_server = ApiServer()
 
     def _start_again(self, start: int) -> None:
         if start != self._starts:
@@ -151,35 +149,13 @@ class Simulation:
         if isinstance(self.load, ClosedLoop):
             self.set_load(self.load)
 
-    def _send_later(self, load: ClosedLoop, number: int) -> None:
-        """A closed loop's client sends its next request after the turnaround."""
-        prompt, output = load.prompt.draw(self._clients), load.output.draw(self._clients)
-        delay = self._clients.expovariate(1.0 / self.profile.turnaround) if self.profile.turnaround > 0 else 0.0
-        life = self._life
-
-        def arrive() -> None:
-            if life == self._life:
-                self._arrive(prompt, output, number, load.shared_prefix)
-
-        self.at(self.now + delay, arrive)
-
-    def _next_burst(self, load: OpenLoop, number: int) -> None:
-        def arrive() -> None:
-            if number != self._load_number:
-                return
-            for _ in range(load.burst):
-                self._arrive(load.prompt.draw(self._clients), load.output.draw(self._clients), number, load.shared_prefix)
-            self._next_burst(load, number)
-
-        self.at(self.now + self._clients.expovariate(load.rate), arrive)
-
-    def _arrive(self, prompt: int, output: int, number: int, shared_prefix: int = 0) -> None:
+    def receive(self, prompt: int, output: int, number: int, shared_prefix: int = 0) -> None:
         """A request reaches the API server, which refuses what is too long and hands the rest to the least loaded engine."""
-        if not self.serving or (number != self._load_number and isinstance(self.load, Arrivals)):
+        if not self.serving:
             return
         if prompt >= self.config.max_model_len:
             self.http.record("4xx", 0.001, prompt)
-            self._answered(number)
+            self.clients.answered(number)
             return
         request = Request(
             number=next(self._numbers),
@@ -190,8 +166,24 @@ class Simulation:
             shared_prefix=min(shared_prefix, prompt),
         )
         engine = min(self.engines, key=lambda candidate: candidate.pressure)
+        if self.grammar_seconds > 0:
+            self._defer(engine, request)
+            return
         engine.inbox.append(request)
         self._begin_step(engine)
+
+    def _defer(self, engine: Engine, request: Request) -> None:
+        life = self.life
+
+        def compiled() -> None:
+            if life == self.life:
+                engine.scheduler.ready(request)
+                self._begin_step(engine)
+
+        request.queued_at = self.now
+        engine.scheduler.deferred.append(request)
+        engine.counters.set_gauges(engine.scheduler)
+        self.at(self.now + self.grammar_seconds, compiled)
 
     def _begin_step(self, engine: Engine) -> None:
         """Start the next step if none is under way and there is something to do."""
@@ -234,13 +226,21 @@ class Simulation:
         engine.plan = None
         emitted = engine.scheduler.complete(plan)
         engine.counters.record_end(emitted, engine.scheduler, engine.began, self.now)
-        for request in emitted:
-            if request.generated >= request.output:
-                self.http.record("2xx", self.now - request.arrived, request.prompt)
-                self._answered(request.load)
+        self._stream(emitted)
         self._begin_step(engine)
 
-    def _answered(self, number: int) -> None:
-        """A client has its answer; in a closed loop it goes on."""
-        if number == self._load_number and isinstance(self.load, ClosedLoop):
-            self._send_later(self.load, number)
+    def _stream(self, emitted: Sequence[Request]) -> None:
+        """Hand out the tokens of a step; who has them all is answered."""
+        work = self.profile.frontend_cpu_per_token * len(emitted) / self.config.data_parallel_size
+        begins, life = self.api_server.stream(work, self.now), self.life
+        done = [request for request in emitted if request.generated >= request.output]
+
+        def answer() -> None:
+            for request in done if life == self.life else ():
+                self.http.record("2xx", self.now - request.arrived, request.prompt)
+                self.clients.answered(request.load)
+
+        if begins > self.now:
+            self.at(begins, answer)
+        else:
+            answer()

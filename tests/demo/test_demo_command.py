@@ -9,6 +9,8 @@ import urllib.request
 
 import pytest
 
+from kvwatch.demo.acts import SCENARIOS
+
 
 @pytest.fixture
 def demo():
@@ -53,4 +55,8 @@ def test_two_demos_at_once_have_a_page_each_and_end_with_what_to_do_next():
         said = [process.communicate(timeout=60) for process in (one, other)]
     assert (one.returncode, other.returncode) == (0, 0), said
     assert len({out.splitlines()[0] for out, _ in said}) == 2
-    assert all("kvwatch check HOST:8000" in out.splitlines()[-3] for out, _ in said)
+    for out, _ in said:
+        ending = out.split("That was a simulated server. With one of yours:\n")[1]
+        assert "kvwatch check HOST:8000 " in ending
+        assert ending.splitlines()[-1].split(", ")[0].strip() == "story"
+        assert set(ending.splitlines()[-1].strip().split(", ")) == set(SCENARIOS) - {"slots"}

@@ -291,3 +291,41 @@ def test_ten_minutes_of_32_clients_take_a_sixth_of_the_minute_an_hour_may_take(p
     simulation.advance(600.0)
     assert time.process_time() - before < 10.0
     assert counters(simulation).finished > 1000
+
+
+def test_an_api_server_that_cannot_keep_up_uses_one_core_and_holds_its_clients_back():
+    # A step of 20 sequences takes 10 ms, its 20 tokens 40 ms in the API server: 500 tokens/s, where the engine alone gives 2 000.
+    profile = replace(STEADY, base=0.01, per_sequence=0.0, per_prefill_token=0.0, per_prefill_pair=0.0, per_context_token=0.0)
+    slow = replace(profile, frontend_cpu_per_token=0.002)
+    simulation = Simulation(ServerConfig(), ClosedLoop(20, Fixed(16), Fixed(50)), profile=slow)
+    simulation.advance(20.0)
+    used, tokens = simulation.api_server.busy_seconds(20.0), counters(simulation).generation_tokens
+    simulation.advance(60.0)
+    assert simulation.api_server.busy_seconds(60.0) - used == pytest.approx(40.0, rel=0.01)
+    assert counters(simulation).generation_tokens - tokens == pytest.approx(500 * 40, rel=0.06)
+
+
+def test_a_request_is_deferred_until_its_grammar_is_compiled():
+    simulation = Simulation(STARVED, profile=STEADY)
+    simulation.grammar_seconds = 5.0
+    simulation.set_load(Arrivals((Arrival(0.0, 100, 3), Arrival(1.0, 100, 3))))
+    simulation.advance(2.0)
+    assert 'vllm:num_requests_waiting_by_reason{engine="0",model_name="demo-8b",reason="deferred"} 2.0' in expose(simulation)
+    assert 'vllm:num_requests_waiting_by_reason{engine="0",model_name="demo-8b",reason="capacity"} 0.0' in expose(simulation)
+    assert (counters(simulation).gauges.waiting, counters(simulation).steps) == (2, 0)
+    simulation.advance(5.5)
+    assert (counters(simulation).gauges.waiting, counters(simulation).finished) == (1, 1)
+    simulation.advance(7.0)
+    seen = counters(simulation)
+    assert (seen.gauges.waiting, seen.gauges.deferred, seen.finished) == (0, 0, 2)
+    assert seen.queue.sum == pytest.approx(10.0)
+
+
+def test_what_waits_for_a_grammar_is_lost_with_the_server():
+    simulation = Simulation(STARVED, profile=STEADY)
+    simulation.grammar_seconds = 5.0
+    simulation.set_load(Arrivals((Arrival(0.0, 100, 3),)))
+    simulation.advance(1.0)
+    simulation.restart(downtime=1.0)
+    simulation.advance(10.0)
+    assert (counters(simulation).gauges.waiting, counters(simulation).finished) == (0, 0)
