@@ -47,6 +47,12 @@ def test_a_cause_has_a_rule_levers_and_words(cause, repository):
         assert f"`{cause}`" in (repository / "docs" / f"{page}.md").read_text(), page
 
 
+@pytest.mark.parametrize("cause", [*CAUSES[State.KV_BOUND], *sorted(set(CAUSES[State.COMPUTE_BOUND]) - {Cause.STALLED})])
+def test_the_runbook_says_what_to_do_about_a_cause(cause, repository):
+    """But for a stalled engine, which has an alert, and so a heading, of its own."""
+    assert f"`{cause}`" in (repository / "rules" / "RUNBOOK.md").read_text()
+
+
 def test_every_rule_file_is_asked():
     helpers = {"numbers", "pressure", "queue"}
     files = {found.name for found in pkgutil.iter_modules(rules.__path__)} - helpers
