@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic_settings import CliSettingsSource
 
@@ -23,17 +23,19 @@ from kvwatch.exporter.alertmanager.notifications import Notification
 from kvwatch.exporter.alertmanager.push import instance_of, own_labels, page_url_of
 from kvwatch.model import Severity
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
+DESCRIPTION: Final = (
+    "Sends a test alert, marked as one, to every configured Alertmanager.\n"
+    "It has the severity of a page unless told otherwise, so that it takes the way of one:\n"
+    "routes, receivers, pager. It resolves by itself."
+)
 
 NAME: Final = f"{PROMETHEUS_PREFIX}AlertTest"
 _RESENDS: Final = 4
 """An alert is valid for so many resends."""
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments: a flag for every setting, as ``run`` has."""
-    parser = subparsers.add_parser("alert-test", help=summary, description=(__doc__ or "").replace("``", ""))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch alert-test``."""
     parser.add_argument("--severity", choices=[str(one) for one in Severity], default=str(Severity.CRITICAL), help="default: %(default)s")
     parser.add_argument(
         "--for", dest="seconds", type=positive_duration, default=120.0, metavar="DURATION", help="how long it fires (default: 2m)"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 
 from kvwatch.assess import first_known
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.values import metrics_url, parse_duration
 from kvwatch.errors import UsageError
 from kvwatch.plan.sources import read_log
-
-if TYPE_CHECKING:
-    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse gives it no public name
 
 _UNIX: Final = 1e8
 """A bare number above is unix seconds (since 1973), one below a duration in seconds (up to three years)."""

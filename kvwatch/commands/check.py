@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -30,14 +30,12 @@ from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
 from kvwatch.text import number, percent
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
-
 _USUAL_SECONDS: Final = 15.0
 Progress = Callable[[float, tuple[Assessment, ...]], None]
 """Told after each scrape: the share of the time that has passed, and what is said at this moment."""
 
-_EPILOG: Final = """\
+DESCRIPTION: Final = "Watches a live vLLM for a while and says what holds it back and what to change."
+EPILOG: Final = """\
 exit codes: 0 healthy, 1 bound, 2 preemption storm or stalled, 3 unknown or a usage error (of several engines the worst counts)
 
 examples:
@@ -48,21 +46,9 @@ examples:
 """
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """Add ``check`` to the command line."""
-    parser = subparsers.add_parser(
-        "check",
-        help=summary,
-        description="Watches a live vLLM for a while and says what holds it back and what to change.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_arguments(parser)
-    parser.set_defaults(run=run)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``kvwatch check``."""
+    parser.set_defaults(run=run)
     parser.add_argument("url", nargs="?", metavar="URL", help=f"the vLLM server: host:port, or its /metrics URL ({DEFAULT_TARGET})")
     parser.add_argument(
         "--for", dest="seconds", type=positive_duration, metavar="DURATION", help="how long to watch (15s; with --watch until Ctrl-C)"

@@ -32,7 +32,11 @@ COMMANDS: Final = {
     "compare": ("kvwatch.commands.compare", "a candidate run against its base, or the knee of a ladder"),
     "plan": ("kvwatch.commands.plan", "how many sequences a KV cache holds, and what to set"),
 }
-"""Name -> its module, which has ``add_parser(subparsers, summary)``, and what it does in a few words."""
+"""Name -> its module and what it does in a few words.
+
+A module has ``DESCRIPTION``, ``EPILOG`` where it shows examples, and ``add_arguments(parser)``, which sets ``run`` to a function of the
+parsed arguments that returns the exit code.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,10 +89,11 @@ def _parser(asked_for: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kvwatch {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
+        command = subparsers.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == asked_for:
-            import_module(module).add_parser(subparsers, summary)
-        else:
-            subparsers.add_parser(name, help=summary)
+            found = import_module(module)
+            command.description, command.epilog = found.DESCRIPTION, getattr(found, "EPILOG", None)
+            found.add_arguments(command)
     return parser
 
 

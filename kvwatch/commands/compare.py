@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console, RenderableType
 
@@ -25,13 +25,11 @@ from kvwatch.runs.render import (
 )
 from kvwatch.runs.run import Run
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
-
 REGRESSED: Final = 1
 NOT_COMPARED: Final = 3
 _PAIR: Final = 2
-_EPILOG: Final = """\
+DESCRIPTION: Final = "Compares two runs line by line, or finds the knee of three and more."
+EPILOG: Final = """\
 Files are snapshots of kvwatch, results of `vllm bench serve --save-result`, or reports of guidellm (JSON).
 
 exit codes of a comparison: 0 no line regressed, 1 one did, 2 an error, 3 not compared (other loads, too few requests, a restart)
@@ -43,15 +41,8 @@ examples:
 """
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments."""
-    parser = subparsers.add_parser(
-        "compare",
-        help=summary,
-        description="Compares two runs line by line, or finds the knee of three and more.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch compare``."""
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="two files: base and candidate; more: a ladder")
     parser.add_argument("--format", choices=("text", "md", "json"), default="text")
     names = ", ".join(f"{line.name} ({line.tolerance:.0%})".replace("%", "%%") for line in LINES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
@@ -19,8 +19,7 @@ from kvwatch.demo.stage import Stage
 from kvwatch.errors import ConfigError, UsageError
 from kvwatch.process_signals import STOPPING, ProcessSignals, received
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
+DESCRIPTION: Final = "The daemon against a built-in simulated vLLM whose KV cache runs full.\nNeeds no GPU, no network, no root."
 
 _FRAME_SECONDS: Final = 0.2
 _USUAL: Final = "127.0.0.1:20058"
@@ -33,9 +32,8 @@ What else the demo shows, with kvwatch demo --scenario NAME:
   {scenarios}"""
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments."""
-    parser = subparsers.add_parser("demo", help=summary, description=(__doc__ or "").replace("``", ""))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch demo``."""
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="story", help="which story (default: %(default)s)")
     parser.add_argument("--speed", type=_speed, default=8.0, help="virtual seconds per second (default: %(default)s, about a minute)")
     parser.add_argument("--forever", action="store_true", help="start again when the story has ended")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 
@@ -25,12 +25,10 @@ from kvwatch.plan.subject import Given, pool_of, refuse_failed_start, serving_of
 from kvwatch.poller.fetch import fetch
 from kvwatch.text import number
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
-
 _TIMEOUT: Final = 10.0
 _MAX_BODY_BYTES: Final = 16 * 2**20
-_EPILOG: Final = """\
+DESCRIPTION: Final = "KV arithmetic and a recommended --max-num-seqs: from a model's config.json,\na live server or a startup log."
+EPILOG: Final = """\
 examples:
   kvwatch plan --config config.json --gpu-memory 24GiB --weights 14GiB --max-model-len 4096
   kvwatch plan --url http://127.0.0.1:8000/metrics
@@ -38,21 +36,9 @@ examples:
 """
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """Add ``plan`` to the command line."""
-    parser = subparsers.add_parser(
-        "plan",
-        help=summary,
-        description="KV arithmetic and a recommended --max-num-seqs: from a model's config.json, a live server or a startup log.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_arguments(parser)
-    parser.set_defaults(run=run)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``kvwatch plan``."""
+    parser.set_defaults(run=run)
     facts = parser.add_argument_group("where the facts come from")
     facts.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json, or the directory it lies in")
     facts.add_argument("--url", metavar="URL", help="a live server's /metrics")

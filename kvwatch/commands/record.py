@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 
@@ -20,17 +20,15 @@ from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
 from kvwatch.process_signals import STOPPING, ProcessSignals, received
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
+DESCRIPTION: Final = "Writes raw scrapes into a recording, to be replayed later or attached to an incident."
 
 _GIVE_UP_AFTER: Final = 3
 """Failed scrapes from the start on after which a recording without an end is given up: the address is wrong, or nothing runs there."""
 _NOTHING_ANSWERED: Final = 1
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments."""
-    parser = subparsers.add_parser("record", help=summary, description=(__doc__ or "").replace("``", ""))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch record``."""
     parser.add_argument("url", metavar="URL", help="the vLLM server: host:port, or its /metrics URL")
     parser.add_argument(
         "-o",

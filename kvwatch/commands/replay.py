@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic_settings import CliSettingsSource
@@ -32,15 +32,13 @@ from kvwatch.incident.report_text import as_markdown
 from kvwatch.incident.sources import EntrySource, open_source
 from kvwatch.incident.table import render
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
+DESCRIPTION: Final = "Shows what kvwatch would have said over a recording, a log of vLLM,\nor what a Prometheus has scraped of vLLM."
 
 _REPORTS: Final = {"html": as_html, "md": as_markdown}
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments."""
-    parser = subparsers.add_parser("replay", help=summary, description=(__doc__ or "").replace("``", ""))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch replay``."""
     parser.add_argument(
         "files",
         nargs="*",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from pydantic_settings import CliSettingsSource
 
@@ -13,13 +13,13 @@ from kvwatch.config.sources import load
 from kvwatch.daemon import logging as log
 from kvwatch.daemon import process
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
+DESCRIPTION: Final = (
+    "Watches vLLM and serves what holds it back, by default of http://127.0.0.1:8000/metrics\nand on port 20058. Every setting has a flag."
+)
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments: a flag for every setting."""
-    parser = subparsers.add_parser("run", help=summary, description=(__doc__ or "").replace("``", ""))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch run``."""
     parser.set_defaults(run=partial(run, add_flags(parser)))
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,10 +32,8 @@ from kvwatch.runs.meter import Meter
 from kvwatch.runs.render import render_run
 from kvwatch.runs.run import Run
 
-if TYPE_CHECKING:
-    from kvwatch.commands.arguments import Subparsers
-
-_EPILOG: Final = """\
+DESCRIPTION: Final = "Measures a run: from a live server, a recording, or what a Prometheus has scraped."
+EPILOG: Final = """\
 examples:
   kvwatch snapshot http://127.0.0.1:8000/metrics --for 10m -o base.json
   kvwatch snapshot storm.jsonl.xz -o storm.json
@@ -47,15 +45,8 @@ _FAILURES_IN_A_ROW: Final = 5
 """Failed scrapes in a row after which a run is given up: the server is gone."""
 
 
-def add_parser(subparsers: Subparsers, summary: str) -> None:
-    """The subcommand's arguments."""
-    parser = subparsers.add_parser(
-        "snapshot",
-        help=summary,
-        description="Measures a run: from a live server, a recording, or what a Prometheus has scraped.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``kvwatch snapshot``."""
     parser.add_argument("source", nargs="?", metavar="URL|FILE", help="a vLLM /metrics URL, a recording, or a log of vLLM")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where the snapshot goes, as JSON (default: shown, not kept)")
     parser.add_argument("--for", dest="seconds", type=positive_duration, default=60.0, metavar="DURATION", help="how long to measure (1m)")

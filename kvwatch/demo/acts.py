@@ -11,7 +11,7 @@ from typing import Final
 
 from kvwatch.model import Cause
 from kvwatch.simulator.config import ServerConfig
-from kvwatch.simulator.load import IDLE, ClosedLoop, LogNormal, OpenLoop, Uniform
+from kvwatch.simulator.load import IDLE, ClosedLoop, Load, LogNormal, OpenLoop, Uniform
 from kvwatch.simulator.simulation import Simulation
 
 DOWNTIME: Final = 20.0
@@ -23,19 +23,30 @@ _QUESTION, _NOTE = Uniform(250, 350), Uniform(20, 60)
 _FALLBACK_SLOTS: Final = 16
 
 
+Begin = Callable[[Simulation, int | None], None]
+"""Changes the server; it is given the ``--max-num-seqs`` kvwatch advises, if it advises one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A stretch of the story. *begin* changes the server; it is given the ``--max-num-seqs`` kvwatch advises, if it advises one."""
+    """One part of a scenario: what happens to the server, in *text* for people, and for how many virtual seconds."""
 
     title: str
     text: str
     seconds: float
-    begin: Callable[[Simulation, int | None], None]
+    begin: Begin
     expected: frozenset[Cause]
     """What kvwatch says by the end of the act is one of these."""
 
 
-def _restart(max_num_seqs: int) -> Callable[[Simulation, int | None], None]:
+def _load(load: Load) -> Begin:
+    """Other clients."""
+    return lambda simulation, _: simulation.set_load(load)
+
+
+def _restart(max_num_seqs: int) -> Begin:
+    """The same clients, other slots."""
+
     def begin(simulation: Simulation, _advised: int | None) -> None:
         simulation.restart(replace(simulation.config, max_num_seqs=max_num_seqs), downtime=DOWNTIME)
 
@@ -46,7 +57,7 @@ def _follow_advice(simulation: Simulation, advised: int | None) -> None:
     simulation.restart(replace(simulation.config, max_num_seqs=advised or _FALLBACK_SLOTS), downtime=DOWNTIME)
 
 
-def _begin_small_steps(simulation: Simulation) -> None:
+def _small_steps(simulation: Simulation, _advised: int | None) -> None:
     simulation.restart(replace(simulation.config, max_num_batched_tokens=512), downtime=DOWNTIME)
     simulation.set_load(ClosedLoop(24, Uniform(1900, 2100), Uniform(5, 15)))
 
@@ -76,28 +87,28 @@ _CALM: Final = Act(
     "A quiet morning",
     "One request a second. Nothing waits, nothing is preempted.",
     60.0,
-    lambda simulation, _: simulation.set_load(OpenLoop(1.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    _load(OpenLoop(1.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK}),
 )
 _FEW_CLIENTS: Final = Act(
     "A few clients",
     "Six clients, each with one request at a time. Nothing waits, nothing is preempted.",
     60.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(6, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    _load(ClosedLoop(6, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK}),
 )
 _FULL: Final = Act(
     "Full, and fine",
     "Nineteen clients summarise documents. The cache is nearly full, and that is what it is for: nobody waits.",
     100.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(19, _DOCUMENT, _SUMMARY)),
+    _load(ClosedLoop(19, _DOCUMENT, _SUMMARY)),
     frozenset({Cause.OK, Cause.KV_HIGH}),
 )
 _STORM: Final = Act(
     "The campaign",
     "Sixty clients at once and 64 slots. The cache runs out, running requests are preempted and computed again: a preemption storm.",
     140.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(60, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    _load(ClosedLoop(60, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.PREEMPTING}),
 )
 _FIXED: Final = Act(
@@ -111,14 +122,14 @@ _REPLICAS: Final = Act(
     "Two more replicas",
     "The advice now says how many replicas hold sixty clients. With three of them, twenty are left here.",
     120.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(20, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    _load(ClosedLoop(20, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK, Cause.KV_HIGH}),
 )
 _BUSY: Final = Act(
     "A busy morning",
     "Two requests a second. The cache has room for them.",
     60.0,
-    lambda simulation, _: simulation.set_load(OpenLoop(2.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    _load(OpenLoop(2.0, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK}),
 )
 _FEW_SLOTS: Final = Act(
@@ -132,14 +143,14 @@ _LONG_PROMPTS: Final = Act(
     "Long prompts",
     "Eight clients with prompts of 6 000 tokens. Nothing is preempted, the cache looks half empty, and the next prompt does not fit.",
     120.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(8, _REPORT, Uniform(40, 80))),
+    _load(ClosedLoop(8, _REPORT, Uniform(40, 80))),
     frozenset({Cause.ADMISSION}),
 )
 _SMALL_STEPS: Final = Act(
     "Long prompts, small steps",
     "Prompts of 2 000 tokens, answers of ten, and --max-num-batched-tokens 512: computing prompts fills every step.",
     90.0,
-    lambda simulation, _: _begin_small_steps(simulation),
+    _small_steps,
     frozenset({Cause.STEP_BUDGET}),
 )
 _FROZEN: Final = Act(
@@ -155,7 +166,7 @@ _LEFT: Final = Act(
     "Everybody leaves",
     "No request comes any more, and the cache empties.",
     60.0,
-    lambda simulation, _: simulation.set_load(IDLE),
+    _load(IDLE),
     frozenset({Cause.IDLE}),
 )
 _COSTLY_SEQUENCES: Final = Act(
@@ -169,7 +180,7 @@ _NO_MORE_TOKENS: Final = Act(
     "More clients, no more tokens",
     "Sixty clients. Three times as many requests run at once, and they share the tokens that twenty had.",
     120.0,
-    lambda simulation, _: simulation.set_load(ClosedLoop(60, _QUESTION, _NOTE)),
+    _load(ClosedLoop(60, _QUESTION, _NOTE)),
     frozenset({Cause.COMPUTE}),
 )
 _COSTLY_STREAM: Final = Act(

@@ -8,9 +8,10 @@ from datetime import UTC, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from kvwatch import __version__
+from kvwatch.html import templates
 from kvwatch.incident.report import EngineReport, ReportChange, ReportSample
 from kvwatch.incident.report_text import NUMBERS, STATE_TITLES, advised, alerts_in_words, clock, headline, lasting, shown, zone_name
 from kvwatch.model import State
@@ -67,14 +68,7 @@ def as_html(reports: Sequence[EngineReport], zone: tzinfo = UTC) -> str:
 
 @lru_cache(maxsize=1)
 def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("kvwatch.incident", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2")
+    return templates("kvwatch.incident").get_template("report.html.j2")
 
 
 def _engine(report: EngineReport, zone: tzinfo) -> dict[str, object]:

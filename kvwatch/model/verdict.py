@@ -37,14 +37,14 @@ class Alert:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One piece of advice: change one thing, measure again."""
 
     lever: str
     """The flag or the action, e.g. ``--max-num-seqs`` or ``add replicas``."""
-    current: str | None
-    proposed: str | None
+    current: str | None = None
+    proposed: str | None = None
     reason: str
     """The arithmetic in one sentence."""
     effect: str

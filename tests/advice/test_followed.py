@@ -16,7 +16,7 @@ def signals(running, queued=60.0, share=None):
 
 
 def limit(number):
-    return (Change("--max-num-seqs", "64", str(number), "why", "effect", "caution"),)
+    return (Change(lever="--max-num-seqs", current="64", proposed=str(number), reason="why", effect="effect", caution="caution"),)
 
 
 def following(before, advised, started=BOOT):
@@ -104,7 +104,9 @@ def test_a_scrape_without_signals_changes_nothing():
     assert one.followed is not None
 
 
-@pytest.mark.parametrize("changes", [(), (Change("replicas", "1", "2", "why", "effect", "caution"),), limit(64)])
+@pytest.mark.parametrize(
+    "changes", [(), (Change(lever="replicas", current="1", proposed="2", reason="why", effect="effect", caution="caution"),), limit(64)]
+)
 def test_advice_without_another_limit_is_nothing_to_follow(changes):
     one = Following()
     one.observe(signals(64), BOOT)

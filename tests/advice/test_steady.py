@@ -13,7 +13,7 @@ ADMISSION = Verdict(None, State.KV_BOUND, Cause.ADMISSION, (), 0.0)
 
 
 def change(lever, proposed):
-    return Change(lever, None, proposed, f"why {proposed}", "effect", "caution")
+    return Change(lever=lever, current=None, proposed=proposed, reason=f"why {proposed}", effect="effect", caution="caution")
 
 
 def seqs(number):

@@ -105,7 +105,7 @@ def test_a_storm_seen_for_seconds_only_is_told_once_and_not_once_per_window() ->
 
 
 def advice(lever: str, current: str | None, proposed: str | None) -> tuple[Change, ...]:
-    return (Change(lever, current, proposed, "why", "what it does", "what to beware of"),)
+    return (Change(lever=lever, current=current, proposed=proposed, reason="why", effect="what it does", caution="what to beware of"),)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kvwatch.check.report import Report
 from kvwatch.check.watching import Watch, watch, with_version
 from kvwatch.classifier.rules import PRECEDENCE
 from kvwatch.commands import cli
-from kvwatch.commands.check import add_parser
+from kvwatch.commands.check import add_arguments
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import Alert, Assessment, Cause, EngineId, FailureReason, Severity, State, Verdict
@@ -76,8 +76,8 @@ class Silence(Server):
 
 def check(server, *arguments, url=URL, wait=None, out=None):
     parser = argparse.ArgumentParser(prog="kvwatch")
-    add_parser(parser.add_subparsers(), "summary")
-    args = parser.parse_args(["check", *([] if url is None else [url]), *map(str, arguments)])
+    add_arguments(parser)
+    args = parser.parse_args([*([] if url is None else [url]), *map(str, arguments)])
     out = out or io.StringIO()
     code = args.run(args, get=server.fetch, clock=server, wait=wait or server.wait, out=out)
     return code, out.getvalue()

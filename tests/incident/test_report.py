@@ -20,7 +20,7 @@ from kvwatch.model import Alert, Assessment, Cause, Change, EngineId, Severity, 
 
 ENGINE = EngineId("demo-8b", "0")
 NOON = 1769860800.0  # 2026-01-31 12:00:00 UTC
-ADVICE = Change("--max-num-seqs", "64", "10", "5 120 KV tokens ÷ 512", "", "")
+ADVICE = Change(lever="--max-num-seqs", current="64", proposed="10", reason="5 120 KV tokens ÷ 512", effect="", caution="")
 
 
 def signals(*, ratio, **numbers):

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from kvwatch.capacity.architecture import read_model
-from kvwatch.commands.plan import add_parser
+from kvwatch.commands.plan import add_arguments
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import FailureReason
 from kvwatch.plan.options import Pool, Serving
@@ -67,8 +67,8 @@ def no_fetch(url):
 
 def run(*arguments, get=no_fetch):
     parser = argparse.ArgumentParser(prog="kvwatch")
-    add_parser(parser.add_subparsers(), "summary")
-    args = parser.parse_args(["plan", *map(str, arguments)])
+    add_arguments(parser)
+    args = parser.parse_args([*map(str, arguments)])
     out = io.StringIO()
     assert args.run(args, get=get, out=out) == 0
     return out.getvalue()

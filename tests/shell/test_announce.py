@@ -23,8 +23,12 @@ ZERO, ONE = EngineId("demo-8b", "0"), EngineId("demo-8b", "1")
 STORM = Alert("PreemptionStorm", Severity.CRITICAL, 1.0, "Requests are preempted", "42 % of the leaving requests were preempted")
 BOUND = Alert("KVBound", Severity.WARNING, 1.0, "KV cache is the limit", "12 wait")
 DOWN = Alert("TargetDown", Severity.WARNING, 1.0, "vLLM does not answer", "timeout")
-LEVER = Change("--max-num-seqs", "32", "11", "24 576 KV tokens", "fewer preemptions", "longer queue")
-OTHER = Change("add replicas", None, None, "demand is 1.4 pools", "shorter queue", "costs a GPU")
+LEVER = Change(
+    lever="--max-num-seqs", current="32", proposed="11", reason="24 576 KV tokens", effect="fewer preemptions", caution="longer queue"
+)
+OTHER = Change(
+    lever="add replicas", current=None, proposed=None, reason="demand is 1.4 pools", effect="shorter queue", caution="costs a GPU"
+)
 
 
 def said(state, cause, *, engine=ZERO, alerts=(), advice=()):
@@ -109,7 +113,11 @@ def test_a_transition_carries_what_a_person_needs(events):
     [
         pytest.param(LEVER, "--max-num-seqs 32 -> 11: 24 576 KV tokens", id="from-to"),
         pytest.param(OTHER, "add replicas: demand is 1.4 pools", id="no-value"),
-        pytest.param(Change("--max-num-seqs", None, "11", "because", "", ""), "--max-num-seqs -> 11: because", id="present-value-unknown"),
+        pytest.param(
+            Change(lever="--max-num-seqs", current=None, proposed="11", reason="because", effect="", caution=""),
+            "--max-num-seqs -> 11: because",
+            id="present-value-unknown",
+        ),
     ],
 )
 def test_advice_in_one_line(events, change, told):

@@ -51,8 +51,6 @@ def look_at_the_host(inputs: AdviceInputs) -> Change | None:
         return None
     return Change(
         lever="the host in front of the GPU",
-        current=None,
-        proposed=None,
         reason=f"the GPU is {percent(busy)} busy while requests wait: look at the CPU limit and throttling of the container, "
         "at tokenising and image preprocessing, and at the network",
         effect="the GPU is fed",
@@ -81,8 +79,6 @@ def what_they_wait_for(inputs: AdviceInputs) -> Change | None:
     loads = ", and --max-num-inflight-kv-loads, which bounds how many load at once" if newest else ""
     return Change(
         lever="what deferred requests wait for",
-        current=None,
-        proposed=None,
         reason=f"look up {stages}the prefill peer's log, "
         f"vllm:lora_requests_info against --max-loras, and the CPU load of grammar compilation{loads}",
         effect="they are admitted; slots and KV blocks are not what is short",
@@ -97,8 +93,6 @@ def silent_peer(inputs: AdviceInputs) -> Change | None:
         return None
     return Change(
         lever="the peer that should deliver",
-        current=None,
-        proposed=None,
         reason=f"all {number(deferred.last)} waiting requests are deferred and none runs: look whether the prefill server, the KV store or "
         "the source of LoRA adapters answers, and into its log",
         effect="what they wait for comes, and they run",
@@ -114,8 +108,6 @@ def restart(inputs: AdviceInputs) -> Change | None:
     since = f" for {number(silent)} s" if silent else ""
     return Change(
         lever="restart the server",
-        current=None,
-        proposed=None,
         reason=f"there is work and no token has come out{since}",
         effect="requests are served again",
         caution="first save its log and a stack dump of the EngineCore process (py-spy dump --pid): after the restart the reason is gone",
@@ -152,7 +144,14 @@ def let_kvwatch_see(cause: Cause) -> Change | None:
     if cause not in _BLIND:
         return None
     lever, current, proposed, reason = _BLIND[cause]
-    return Change(lever, current, proposed, reason, "kvwatch can tell what holds the server back", "until then kvwatch claims nothing")
+    return Change(
+        lever=lever,
+        current=current,
+        proposed=proposed,
+        reason=reason,
+        effect="kvwatch can tell what holds the server back",
+        caution="until then kvwatch claims nothing",
+    )
 
 
 def _needs(inputs: AdviceInputs, version: str) -> str:

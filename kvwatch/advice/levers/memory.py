@@ -27,10 +27,9 @@ def shorter_limit(inputs: AdviceInputs) -> Change | None:
     return Change(
         lever="--max-model-len",
         current=str(limit),
-        proposed=None,
         reason=f"a request takes {number(length)} tokens on average, {number(limit)} are allowed: "
         "look up your longest legitimate request in vllm:request_prompt_tokens and vllm:request_generation_tokens",
-        effect="the longest sequence is bounded: one monster no longer preempts many",
+        effect="one very long request can no longer take the cache of many others",
         caution="the cache is paged and does not reserve it, so this alone does not make room; longer requests are refused",
     )
 
@@ -93,8 +92,6 @@ def smaller_weights(inputs: AdviceInputs) -> Change | None:
         return None
     return Change(
         lever="4-bit weights (AWQ or GPTQ)",
-        current=None,
-        proposed=None,
         reason=f"{number(inputs.wanted)} sequences want to run, {number(room.sequences)} fit; a 7B model goes from 14 GB to about 5 GB: "
         "look up 'Model loading took' in the startup log for yours",
         effect="what the weights no longer take becomes KV",
@@ -124,8 +121,6 @@ def shared_beginnings(inputs: AdviceInputs) -> Change | None:
     block = f" (a block is {inputs.config.block_size} tokens)" if inputs.config.block_size else ""
     return Change(
         lever="order of the prompt",
-        current=None,
-        proposed=None,
         reason=f"prompts of {number(prompt)} tokens and {percent(hits)} of them found in the prefix cache{block}: "
         "look whether a time, an id or a user's text comes before what they share",
         effect="with the shared part first it is stored and computed once",
@@ -142,7 +137,6 @@ def blocks_kept_free(inputs: AdviceInputs) -> Change | None:
     share = min(_LARGEST_WATERMARK, max(_SMALLEST_WATERMARK, growth / pool))
     return Change(
         lever="--watermark",
-        current=None,
         proposed=f"{share:.2f}",
         reason=f"{number(running.mean)} running grow by {number(growth)} tokens more, half an answer each, in a cache of {number(pool)}; "
         f"{_SMALLEST_WATERMARK:g} to {_LARGEST_WATERMARK:g} of its blocks is what helps",

@@ -28,8 +28,6 @@ def ranks_out_of_balance(inputs: AdviceInputs) -> Change | None:
     usages = [one.slow.kv_usage.mean for one in idle if one.slow.kv_usage is not None]
     return Change(
         lever="balance between the ranks",
-        current=None,
-        proposed=None,
         reason=f"{len(idle)} of the {counted(len(inputs.siblings), 'other rank')} of this server, at {percent(max(usages))} of its cache "
         "or less, have nobody waiting: look up how requests are spread (sticky sessions, prefix affinity, one rank's port)",
         effect="what waits here runs there",
@@ -119,8 +117,6 @@ def more_room_soon(inputs: AdviceInputs) -> Change | None:
     left = f", {number(free)} KV tokens are free" if free is not None else ""
     return Change(
         lever="replicas",
-        current=None,
-        proposed=None,
         reason=f"the cache is {percent(usage.mean)} full on average{left}: look up the daily peak before deciding how many",
         effect="room for the next burst",
         caution="nothing is wrong now: nothing waits and nothing is preempted",

@@ -29,7 +29,6 @@ def fewer_sequences(inputs: AdviceInputs) -> Change | None:
         return Change(
             lever="--max-num-seqs",
             current=None if current is None else str(current),
-            proposed=None,
             reason="the pool size is not known: look up 'KV cache size: N tokens' in the startup log and give it as kv_cache_tokens",
             effect="preemptions stop once no more sequences run than the pool holds",
             caution="until then halve it and measure again",
@@ -58,7 +57,6 @@ def more_sequences(inputs: AdviceInputs) -> Change | None:
         return Change(
             lever="--max-num-seqs",
             current=str(current),
-            proposed=None,
             reason=f"{inferred}how many the cache holds is not known: look up 'KV cache size: N tokens' in the startup log",
             effect="requests stop waiting for a slot",
             caution="double it while throughput still grows and nothing is preempted",

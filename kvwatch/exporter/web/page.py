@@ -15,7 +15,6 @@ from importlib import resources
 from typing import Final
 
 import structlog
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kvwatch import __version__
@@ -31,6 +30,7 @@ from kvwatch.exporter.web.routes import Response
 from kvwatch.exporter.web.runbook import first_steps
 from kvwatch.exporter.web.selection import Selection
 from kvwatch.exporter.web.status import Instant
+from kvwatch.html import templates
 from kvwatch.model import Severity, TargetView
 from kvwatch.text import rfc3339
 
@@ -75,13 +75,7 @@ class StatusPage:
         self._clock = clock
         self._history = history
         self.storm_ratio = storm_ratio
-        environment = Environment(
-            loader=PackageLoader("kvwatch.exporter.web", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        environment = templates("kvwatch.exporter.web")
         environment.filters.update(
             percent=wording.percent,
             number=wording.number,
