@@ -57,7 +57,7 @@ def _follow_advice(simulation: Simulation, advised: int | None) -> None:
     simulation.restart(replace(simulation.config, max_num_seqs=advised or _FALLBACK_SLOTS), downtime=DOWNTIME)
 
 
-def _small_steps(simulation: Simulation, _advised: int | None) -> None:
+def _begin_small_steps(simulation: Simulation) -> None:
     simulation.restart(replace(simulation.config, max_num_batched_tokens=512), downtime=DOWNTIME)
     simulation.set_load(ClosedLoop(24, Uniform(1900, 2100), Uniform(5, 15)))
 
@@ -150,7 +150,7 @@ _SMALL_STEPS: Final = Act(
     "Long prompts, small steps",
     "Prompts of 2 000 tokens, answers of ten, and --max-num-batched-tokens 512: computing prompts fills every step.",
     90.0,
-    _small_steps,
+    lambda simulation, _: _begin_small_steps(simulation),
     frozenset({Cause.STEP_BUDGET}),
 )
 _FROZEN: Final = Act(
