@@ -10,7 +10,7 @@ from kvwatch.simulator.config import StepProfile
 from kvwatch.simulator.load import IDLE, Arrival, Arrivals, ClosedLoop, Load, OpenLoop
 
 
-class Server(Protocol):
+class AskedServer(Protocol):
     """What clients need of the simulation; times are virtual seconds."""
 
     now: float
@@ -29,7 +29,7 @@ class Server(Protocol):
 class Clients:
     """The clients of one server; `load` is what they ask now, *random* what they differ by."""
 
-    def __init__(self, server: Server, random: Random) -> None:
+    def __init__(self, server: AskedServer, random: Random) -> None:
         self.load: Load = IDLE
         self._server = server
         self._random = random
