@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.capacity.pool import HEADROOM, round_up_to_block, safe_sequences, sequences
+from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.text import number, percent
 
 _SHARED_PREFIX: Final = 0.3
@@ -66,12 +67,16 @@ class SequenceSizes:
         return known and (self.prefix_hits or 0.0) >= _SHARED_PREFIX and (self.held or 0.0) < _SMALLER_THAN_PROMPT * (self.prompt or 0.0)
 
 
-def concurrency_limit(pool: float | None, sizes: SequenceSizes) -> ConcurrencyLimit | None:
+def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape | None = None) -> ConcurrencyLimit | None:
     """Sequences that may run at once in a *pool* of so many tokens without preempting one another; ``None`` where no size is known.
+
+    With a *shape*, where requests hold blocks whatever their length, its blocks are counted and no tokens.
 
     As many as fit when all have grown to their end: on average each is half an output short of it, which is the headroom, and is far
     more than the one block vLLM keeps for itself. Where that end is not known, as many as fit as they are seen, with a fifth left free.
     """
+    if shape is not None and shape.fixed and sizes.at_end:
+        return _limit_by_blocks(shape, sizes.at_end)
     if pool and sizes.at_end:
         return limit_by_end(pool, sizes.at_end)
     if pool and sizes.held:
@@ -87,6 +92,15 @@ def tokens_at_end(prompt: float, output: float, block_size: int | None) -> int:
 def limit_by_end(pool: float, tokens: float) -> ConcurrencyLimit:
     """As many as fit when all have grown to ``tokens``: on average each is half an output short of it, which is the headroom."""
     return ConcurrencyLimit(sequences(pool, tokens), f"{number(pool)} KV tokens ÷ {number(tokens)} tokens per sequence at its end")
+
+
+def _limit_by_blocks(shape: PoolShape, tokens: float) -> ConcurrencyLimit:
+    """The same in a pool whose requests hold blocks besides those of their tokens."""
+    arithmetic = (
+        f"{number(shape.blocks)} KV blocks ÷ {number(shape.blocks_of(tokens))} blocks per sequence at its end "
+        f"({number(tokens)} tokens, and {number(shape.fixed)} blocks whatever its length)"
+    )
+    return ConcurrencyLimit(shape.sequences(tokens), arithmetic)
 
 
 def _limit_by_present_size(pool: float, tokens: float) -> ConcurrencyLimit:

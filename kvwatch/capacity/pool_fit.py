@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kvwatch.model import EngineConfig
+
 _WHOLE: Final = 0.25
 """A count of blocks worked out from figures with two decimals is whole to about this much."""
 _MOST_GROUPS: Final = 16
@@ -24,7 +26,28 @@ class PoolShape:
 
     def sequences(self, tokens: float) -> int:
         """Requests of that many tokens that fit. Windows longer than that are counted in full: never too many."""
-        return int(self.blocks // (-(-int(tokens) // self.block_size) + self.fixed))
+        return int(self.blocks // self.blocks_of(tokens))
+
+    def blocks_of(self, tokens: float) -> int:
+        """Blocks a request of that many tokens takes."""
+        return -(-int(tokens) // self.block_size) + self.fixed
+
+    def tokens_in(self, share: float) -> float:
+        """Tokens of a request that holds that share of the blocks (0..1), less what it holds whatever its length."""
+        return max(0.0, share * self.blocks - self.fixed) * self.block_size
+
+
+def shape_of(config: EngineConfig, ranks: int) -> PoolShape | None:
+    """From what vLLM since 0.24 says on its page; ``None`` where it does not, or where its figures do not go together so.
+
+    *ranks* are the data-parallel ranks over which ``num_gpu_blocks`` is the sum.
+    """
+    if not (config.num_gpu_blocks and config.block_size and config.max_model_len and config.kv_cache_size_tokens):
+        return None
+    blocks, whole = config.num_gpu_blocks // ranks, config.kv_cache_size_tokens / config.block_size
+    if blocks - 1 <= whole <= blocks:  # all of them but vLLM's null block, or that too: layers of one kind
+        return PoolShape(int(whole), config.block_size, 0)
+    return from_blocks(blocks, config.block_size, config.kv_cache_size_tokens / config.max_model_len, config.max_model_len)
 
 
 def from_blocks(blocks: int, block_size: int, concurrency: float, length: int) -> PoolShape | None:

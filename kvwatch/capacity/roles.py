@@ -13,7 +13,7 @@ _ENCODER_CLASSES: Final = re.compile(
 )
 """Architecture names of encoders, for model types whose class was not read (vLLM 0.32 registry, embedding models)."""
 _ENCODER_TYPES: Final = re.compile(
-    r"bert(?:a|-|_|$)|^(?:new$|clip|siglip|electra|xlnet|funnel|longformer|vit|dinov\d|wav2vec2|hubert|nomic_bert|gte$)"
+    r"bert(?:a|-|_|$)|^(?:new$|clip|siglip|electra|xlnet|funnel|longformer|vit(?!s)|dinov\d|wav2vec2|hubert|nomic_bert|gte$)"
 )
 _ENCODER_DECODERS: Final = re.compile(r"^(?:t5|mt5|umt5|byt5|bart|mbart|pegasus|marian|m2m_100|nllb|whisper|led|blenderbot|florence2)")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvwatch.capacity.pool import RanksSeen, pool_tokens
+from kvwatch.capacity.pool_fit import PoolShape, shape_of
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
 from kvwatch.classifier.preemption import is_storm
@@ -42,6 +43,7 @@ class EngineContext:
     """What is known beside an engine's own numbers."""
 
     capacity_tokens: int | None
+    shape: PoolShape | None
     known: KnownConfig
     cpu: float | None
     gpu: float | None
@@ -98,6 +100,7 @@ class EngineClassifier:
             self._policy,
             interval=self._interval,
             capacity_tokens=context.capacity_tokens,
+            shape=context.shape,
             known=context.known,
             curve=self._curve,
             clients_left=clients_left,
@@ -192,8 +195,10 @@ class TargetClassifier:
         classifier = self._engines.get(snapshot.engine)
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._policy, self._interval)
+        ranks = self._ranks.beside(snapshot)
         context = EngineContext(
-            capacity_tokens=pool_tokens(snapshot.config, self._ranks.beside(snapshot), self._known),
+            capacity_tokens=pool_tokens(snapshot.config, ranks, self._known),
+            shape=shape_of(snapshot.config, ranks),
             known=self._known,
             cpu=cpu,
             gpu=scrape.gpu_utilization,

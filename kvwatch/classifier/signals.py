@@ -7,6 +7,7 @@ from typing import Final
 
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 from kvwatch.capacity.pool import demand, seconds_to_full
+from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
@@ -34,6 +35,7 @@ def derive(
     capacity_tokens: int | None,
     known: KnownConfig,
     curve: ThroughputCurve,
+    shape: PoolShape | None = None,
     clients_left: bool = False,
     process_cpu_ratio: float | None = None,
     gpu_utilization: float | None = None,
@@ -46,10 +48,12 @@ def derive(
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
     sequence_share = sequence_share_of(fast, history.traffic.held_at_rest)
     prompt, output = prompt_length(fast) or prompt_length(slow), mean_of(first, last, "generation_length_sum", "generation_length_count")
-    tokens_per_sequence = own_tokens(_times(sequence_share_of(slow, history.traffic.held_at_rest), capacity_tokens), prompt, output)
+    usual_share = sequence_share_of(slow, history.traffic.held_at_rest)
+    tokens_per_sequence = own_tokens(_times(usual_share, capacity_tokens), prompt, output)
     prefix_hits = prefix_hit_ratio_of(first, last)
-    sizes = SequenceSizes(prompt, output, tokens_per_sequence, sequence_share, prefix_hits, last.config.block_size)
-    limit = concurrency_limit(capacity_tokens, sizes)
+    held = tokens_per_sequence if shape is None or not shape.fixed or usual_share is None else shape.tokens_in(usual_share)
+    sizes = SequenceSizes(prompt, output, held, sequence_share, prefix_hits, last.config.block_size)
+    limit = concurrency_limit(capacity_tokens, sizes, shape)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
     with_queue = [s for s in fast if queue_of(s)]
@@ -72,6 +76,7 @@ def derive(
         tokens_per_sequence=tokens_per_sequence,
         next_prompt_tokens=prompt,
         output_tokens=output,
+        tokens_at_end=sizes.at_end,
         demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
         sustainable_sequences=None if limit is None else limit.sequences,
         sustainable_arithmetic=None if limit is None else limit.arithmetic,

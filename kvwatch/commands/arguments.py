@@ -17,12 +17,17 @@ _UNIX: Final = 1e8
 """A bare number above is unix seconds (since 1973), one below a duration in seconds (up to three years)."""
 
 
-def positive_duration(text: str) -> float:
+def duration(text: str) -> float:
     """Seconds of a duration such as ``5s`` or ``1m30s``, for ``type=``."""
     try:
-        seconds = parse_duration(text)
+        return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive_duration(text: str) -> float:
+    """The same, above 0."""
+    seconds = duration(text)
     if seconds <= 0:
         raise argparse.ArgumentTypeError("it must be longer than nothing")
     return seconds

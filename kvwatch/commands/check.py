@@ -6,14 +6,12 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from kvwatch.assess import Judge, policy_of
 from kvwatch.check.live import follow
@@ -22,17 +20,14 @@ from kvwatch.check.report import HEALTHY, Report
 from kvwatch.check.watching import Watch, watch, with_version
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration
+from kvwatch.commands.progress import progress_bar
 from kvwatch.config import sources as config
 from kvwatch.config.settings import DEFAULT_TARGET, PollSettings
 from kvwatch.errors import UsageError
-from kvwatch.model import Assessment
 from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
-from kvwatch.text import number, percent
 
-_USUAL_SECONDS: Final = 15.0
-Progress = Callable[[float, tuple[Assessment, ...]], None]
-"""Told after each scrape: the share of the time that has passed, and what is said at this moment."""
+USUAL_SECONDS: Final = 15.0
 
 DESCRIPTION: Final = "Watches a live vLLM for a while and says what holds it back and what to change."
 EPILOG: Final = """\
@@ -84,14 +79,14 @@ def run(
     known = with_version(known_arguments(args, settings.vllm), url, ask)
     policy = policy_of(settings)
     rules = policy if args.all else None
-    seconds = args.seconds or (math.inf if args.watch else _USUAL_SECONDS)
+    seconds = args.seconds or (math.inf if args.watch else USUAL_SECONDS)
     how = Watch(url, ask, clock, wait, args.interval, seconds)
     reports = watch(how, Judge(policy, known, args.interval), known)
     if args.watch:
         follow(reports, out, clock, rules)
         return HEALTHY
     report = Report(url, 0.0, 0, 0, known, ())
-    with _progress(args.format) as progress, suppress(KeyboardInterrupt):
+    with progress_bar(args.format) as progress, suppress(KeyboardInterrupt):
         for report in reports:
             progress(min(1.0, report.seconds / seconds), report.assessments)
     if args.format == "json":
@@ -102,28 +97,3 @@ def run(
     else:
         out.write(render_plain(report, rules) + "\n")
     return report.exit_code
-
-
-@contextmanager
-def _progress(form: str) -> Iterator[Progress]:
-    """A bar on a person's terminal that says what is seen meanwhile; nothing anywhere else."""
-    console = Console(stderr=True)
-    if form != "text" or not console.is_terminal:
-        yield lambda _share, _said: None
-        return
-    with Bar(
-        TextColumn("watching"), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}"), console=console, transient=True
-    ) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda share, said: bar.update(task, completed=share, description=_glance(said))
-
-
-def _glance(said: tuple[Assessment, ...]) -> str:
-    """The engines in a few words each."""
-    parts = []
-    for assessment in said:
-        signals = assessment.signals
-        seen = f" {number(signals.running or 0)} running, {number(signals.waiting or 0)} waiting" if signals is not None else ""
-        usage = f", KV {percent(signals.kv_usage)}" if signals is not None and signals.kv_usage is not None else ""
-        parts.append(f"{assessment.verdict.state}{seen}{usage}")
-    return "; ".join(parts)

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
 from rich.console import Console
 
+from kvwatch.assess import Judge, first_known, policy_of
 from kvwatch.capacity.kv_dtype import KV_DTYPES
 from kvwatch.capacity.startup_log import StartupLog
-from kvwatch.clock import SystemClock
-from kvwatch.commands.arguments import one_metrics_url, positive_count
+from kvwatch.check.watching import Watch, watch
+from kvwatch.clock import Clock, SystemClock
+from kvwatch.commands.arguments import duration, one_metrics_url, positive_count
+from kvwatch.commands.check import USUAL_SECONDS
+from kvwatch.commands.progress import progress_bar
 from kvwatch.config.policy import KnownConfig
+from kvwatch.config.sources import load
 from kvwatch.errors import UsageError
+from kvwatch.model import Assessment
 from kvwatch.plan.options import ACTIVATIONS, OTHER, UTILIZATION
 from kvwatch.plan.plan import Plan, build_plan
 from kvwatch.plan.render import render, render_json, render_plain
 from kvwatch.plan.sizes import parse_size
 from kvwatch.plan.sources import Fetch, Live, class_defaults, read_config, read_log, scrape_live
 from kvwatch.plan.subject import Given, pool_of, refuse_failed_start, serving_of
+from kvwatch.plan.usual_request import UsualRequest, usual_request
 from kvwatch.poller.fetch import fetch
 from kvwatch.text import number
 
 _TIMEOUT: Final = 10.0
 _MAX_BODY_BYTES: Final = 16 * 2**20
+_INTERVAL: Final = 1.0
+"""Seconds between the scrapes of a live server."""
+Watched = tuple[Assessment, ...]
+
 DESCRIPTION: Final = "KV arithmetic and a recommended --max-num-seqs: from a model's config.json,\na live server or a startup log."
 EPILOG: Final = """\
 examples:
@@ -42,6 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     facts = parser.add_argument_group("where the facts come from")
     facts.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json, or the directory it lies in")
     facts.add_argument("--url", metavar="URL", help="a live server's /metrics")
+    facts.add_argument(
+        "--for",
+        dest="seconds",
+        type=duration,
+        default=USUAL_SECONDS,
+        metavar="DURATION",
+        help="how long to watch it (15s; 0s: one scrape)",
+    )
     facts.add_argument("--log", type=Path, metavar="FILE", help="a vLLM startup log")
     memory = parser.add_argument_group("memory, for --config")
     memory.add_argument("--gpu-memory", type=_size, metavar="SIZE", help="of one GPU, e.g. 24GiB or 80GB")
@@ -63,11 +85,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
-def run(args: argparse.Namespace, *, get: Fetch | None = None, out: TextIO | None = None) -> int:
-    """Print the plan; returns 0. Raises `UsageError` where it cannot be made. *get* and *out* are for tests."""
-    out = out if out is not None else sys.stdout
+def run(
+    args: argparse.Namespace,
+    *,
+    get: Fetch | None = None,
+    clock: Clock | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    out: TextIO | None = None,
+) -> int:
+    """Print the plan; returns 0. Raises `UsageError` where it cannot be made. The keyword arguments are for tests."""
+    out, clock = out if out is not None else sys.stdout, clock or SystemClock()
+    get = get or partial(fetch, deadline=_TIMEOUT, max_bytes=_MAX_BODY_BYTES, clock=clock)
     try:
-        plan = plan_for(args, get or partial(fetch, deadline=_TIMEOUT, max_bytes=_MAX_BODY_BYTES, clock=SystemClock()))
+        plan = plan_for(args, get, partial(_watch, args, get, clock, wait))
     except ValueError as error:
         raise UsageError(str(error)) from None
     if args.format == "json":
@@ -79,15 +109,28 @@ def run(args: argparse.Namespace, *, get: Fetch | None = None, out: TextIO | Non
     return 0
 
 
-def plan_for(args: argparse.Namespace, get: Fetch) -> Plan:
+def _watch(args: argparse.Namespace, get: Fetch, clock: Clock, wait: Callable[[float], None], log: StartupLog | None) -> Watched:
+    """The last word on each engine of the server after it was watched as `kvwatch check` does."""
+    settings = load()
+    given = KnownConfig(**{name: getattr(args, name, None) for name in KnownConfig.model_fields})
+    known = first_known(given, log.known if log is not None else KnownConfig(), settings.vllm)
+    how = Watch(one_metrics_url(args.url), get, clock, wait, _INTERVAL, args.seconds)
+    said: Watched = ()
+    with progress_bar(args.format) as progress, suppress(KeyboardInterrupt):
+        for report in watch(how, Judge(policy_of(settings), known, _INTERVAL), known) if args.seconds else ():
+            said = report.assessments
+            progress(min(1.0, report.seconds / args.seconds), said)
+    return said
+
+
+def plan_for(args: argparse.Namespace, get: Fetch, watched: Callable[[StartupLog | None], Watched]) -> Plan:
     """The plan the arguments ask for; raises `ValueError` or `UsageError` with the reason where it cannot be made."""
     if args.config is None and args.url is None and args.log is None:
         raise UsageError("nothing to plan for: give --config FILE, --url URL or --log FILE")
     log = read_log(args.log) if args.log is not None else None
     live = scrape_live(one_metrics_url(args.url), get, log.known if log is not None else KnownConfig()) if args.url is not None else None
-    typical: float | None = args.typical_tokens
-    if typical is None and live is not None:
-        typical = live.typical_tokens
+    usual = usual_request(live, watched(log)) if live is not None and args.typical_tokens is None else None
+    typical: float | None = usual.tokens if usual is not None else args.typical_tokens
     max_num_seqs: int | None = args.max_num_seqs
     if max_num_seqs is None and log is not None:
         max_num_seqs = log.max_num_seqs
@@ -99,10 +142,12 @@ def plan_for(args: argparse.Namespace, get: Fetch) -> Plan:
             source=_source(args),
             typical_tokens=typical,
             max_num_seqs=max_num_seqs,
-            notes=_notes(args, log, live),
+            fits=None if usual is None else usual.fits,
+            notes=_notes(args, log, live, usual),
         )
     serving = serving_of(read_config(args.config), class_defaults(), given, log, live)
-    return build_plan(serving, source=_source(args), typical_tokens=typical, max_num_seqs=max_num_seqs, notes=_notes(args, log, live))
+    notes = _notes(args, log, live, usual)
+    return build_plan(serving, source=_source(args), typical_tokens=typical, max_num_seqs=max_num_seqs, notes=notes)
 
 
 def _given(args: argparse.Namespace) -> Given:
@@ -123,14 +168,12 @@ def _given(args: argparse.Namespace) -> Given:
     )
 
 
-def _notes(args: argparse.Namespace, log: StartupLog | None, live: Live | None) -> list[str]:
+def _notes(args: argparse.Namespace, log: StartupLog | None, live: Live | None, usual: UsualRequest | None) -> list[str]:
     notes = []
     if live is not None and live.engines > 1:
         notes.append(f"{live.engines} engines; this is one of them, with the smallest pool")
-    if live is not None and live.typical_tokens is not None and args.typical_tokens is None:
-        notes.append(
-            f"a usual request has {number(live.typical_tokens)} tokens: by all that finished since the server started and what runs now"
-        )
+    if usual is not None:
+        notes.append(f"a usual request has {number(usual.tokens)} tokens: {usual.source}")
     if live is not None and log is None and args.config is not None and args.max_num_batched_tokens is None:
         notes.append("--max-num-batched-tokens is taken to be vLLM's default of 2048: give it where layers have a window and it is another")
     if live is not None and live.pool.at_most and args.config is None and log is None:

@@ -88,6 +88,8 @@ class Signals:
     """KV tokens the next request is expected to need to be admitted: the mean prompt admitted lately."""
     output_tokens: float | None = None
     """Mean tokens generated per finished request lately."""
+    tokens_at_end: float | None = None
+    """KV tokens a request holds when its last one is written."""
     demand_ratio: float | None = None
     """(running + waiting) x tokens per sequence / pool; above 1 one replica is not enough."""
     sustainable_sequences: int | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvwatch.capacity.cache import ServerSetup, kv_cache
-from kvwatch.capacity.concurrency import limit_by_end, tokens_at_end
+from kvwatch.capacity.concurrency import ConcurrencyLimit, limit_by_end, tokens_at_end
 from kvwatch.capacity.model import Model
 from kvwatch.capacity.pool import HEADROOM, memory_for_kv, safe_sequences, sequences
 from kvwatch.capacity.pool_fit import PoolShape
@@ -148,11 +148,11 @@ def serve(name: str, serving: Serving, typical: float | None) -> Option:
     )
 
 
-def hold(name: str, pool: Pool, typical: float | None) -> Option:
-    """The column of a pool of which only what its server says is known."""
+def hold(name: str, pool: Pool, typical: float | None, fits: ConcurrencyLimit | None = None) -> Option:
+    """The column of a pool of which only what its server says is known; *fits* is how many usual requests it was seen to hold."""
     length = pool.max_model_len
     full = None if length is None else sequences(pool.tokens, length)
-    usual = None if typical is None else _held(pool, typical)
+    usual = fits.sequences if fits is not None else None if typical is None else _held(pool, typical)
     return Option(
         name=name,
         max_model_len=length,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvwatch.capacity.concurrency import ConcurrencyLimit
 from kvwatch.capacity.model import Attention, Latent
 from kvwatch.plan.options import Option, Pool, Serving, hold, serve
 from kvwatch.plan.what_ifs import pool_what_ifs, serving_what_ifs
+from kvwatch.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,13 @@ def build_plan(
     source: str,
     typical_tokens: float | None = None,
     max_num_seqs: int | None = None,
+    fits: ConcurrencyLimit | None = None,
     notes: Sequence[str] = (),
 ) -> Plan:
     """The plan for a model to be served, or for a pool that exists.
 
-    ``typical_tokens`` is the length of a usual request, prompt and output; ``max_num_seqs`` what is set now, to be judged.
+    ``typical_tokens`` is the length of a usual request, prompt and output; ``max_num_seqs`` what is set now, to be judged;
+    ``fits`` how many usual requests a running server was seen to hold, which goes before the arithmetic of its pool.
     Raises `ValueError` with the reason when what is asked for cannot be served at all; a what-if that cannot says so in its column.
     """
     if typical_tokens is not None and typical_tokens < 1:
@@ -48,9 +52,9 @@ def build_plan(
         others = tuple(_tried(name, other, typical_tokens) for name, other in serving_what_ifs(subject))
         said = (*_bounds(subject), subject.model.kind, *subject.model.notes, *_windows(subject))
     else:
-        first = hold("as it is", subject, typical_tokens)
+        first = hold("as it is", subject, typical_tokens, fits)
         others = tuple(hold(name, other, typical_tokens) for name, other in pool_what_ifs(subject))
-        said = _several_kinds(subject, typical_tokens)
+        said = (*_several_kinds(subject, typical_tokens), *_counted(fits))
     return Plan(
         source=source,
         options=(first, *others),
@@ -91,6 +95,10 @@ def _several_kinds(pool: Pool, typical: float | None) -> tuple[str, ...]:
     if typical is None:
         return ("layers of several kinds share this pool: only the longest request can be counted; give --config for other lengths",)
     return ("layers of several kinds share this pool: shorter requests are counted like the longest, a lower bound (or give --config)",)
+
+
+def _counted(fits: ConcurrencyLimit | None) -> tuple[str, ...]:
+    return () if fits is None else (f"it holds {counted(fits.sequences, 'usual request')}: {fits.arithmetic}",)
 
 
 def _flags(subject: Serving | Pool, option: Option) -> tuple[str, ...]:

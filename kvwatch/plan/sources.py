@@ -12,11 +12,11 @@ from pathlib import Path
 from kvwatch.capacity.class_defaults import Defaults
 from kvwatch.capacity.concurrency import SequenceSizes
 from kvwatch.capacity.pool import pool_tokens, ranks_beside
-from kvwatch.capacity.pool_fit import PoolShape, from_blocks
+from kvwatch.capacity.pool_fit import shape_of
 from kvwatch.capacity.startup_log import StartupLog, read_startup_log
 from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import ScrapeError, UsageError
-from kvwatch.model import EngineConfig, Snapshot
+from kvwatch.model import EngineConfig, EngineId, Snapshot
 from kvwatch.plan.families import family_of_several_kinds, is_of_one_kind
 from kvwatch.plan.options import Pool
 from kvwatch.poller.vllm import parse_scrape
@@ -32,6 +32,8 @@ class Live:
     typical_tokens: float | None
     """KV tokens a request holds at its end, by all that have finished since the server started and by those that run now."""
     engines: int
+    engine: EngineId
+    """The one with the smallest pool."""
     blocks: int | None
     """Of one engine."""
     config: EngineConfig
@@ -93,7 +95,7 @@ def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
     blocks = config.num_gpu_blocks // ranks if config.num_gpu_blocks else None
     length = known.max_model_len or config.max_model_len
     counted = bool(config.kv_cache_size_tokens or known.kv_cache_tokens)
-    shape = _shape(config, blocks) if config.kv_cache_size_tokens else None
+    shape = shape_of(config, ranks)
     several = bool(blocks and config.block_size and config.max_model_len and config.kv_cache_size_tokens) and (
         shape is None or shape.fixed > 0
     )
@@ -109,17 +111,12 @@ def scrape_live(url: str, fetch: Fetch, known: KnownConfig) -> Live:
         ),
         typical_tokens=_usual_request(snapshot, None if several else tokens),
         engines=len(pools),
+        engine=snapshot.engine,
         blocks=blocks,
         config=config,
         counted=counted,
         unsure=None if counted else family_of_several_kinds(snapshot.engine.model_name, config.block_size),
     )
-
-
-def _shape(config: EngineConfig, blocks: int | None) -> PoolShape | None:
-    if not (blocks and config.block_size and config.max_model_len and config.kv_cache_size_tokens):
-        return None
-    return from_blocks(blocks, config.block_size, config.kv_cache_size_tokens / config.max_model_len, config.max_model_len)
 
 
 def _usual_request(snapshot: Snapshot, pool: int | None) -> float | None:

@@ -367,6 +367,11 @@ def test_what_is_not_understood_is_refused_with_the_reason(config, options, reas
         cache_of(config, **options)
 
 
+def test_a_speech_model_named_like_encoders_of_images_is_none():
+    with pytest.raises(ValueError, match="vLLM generates no text with vits"):
+        read_model({"model_type": "vits"}, class_defaults())
+
+
 def test_a_language_model_that_diffuses_text_is_one():
     assert read_model(LLAMA2_7B | {"architectures": ["DiffusionGemmaForBlockDiffusion"]}).layers
 

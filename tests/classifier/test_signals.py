@@ -5,18 +5,25 @@ from dataclasses import replace
 import pytest
 from builders import histogram, snapshot
 
+from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.classifier.history import History
 from kvwatch.classifier.saturation import ThroughputCurve, Work
 from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
 
 
-def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0):
+def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0, shape=None):
     history = History(120.0, fine=35.0, max_gap=20.0)
     for one in snapshots:
         history.append(one)
     return derive(
-        history, Policy(), interval=interval, capacity_tokens=capacity, known=known or KnownConfig(), curve=curve or ThroughputCurve()
+        history,
+        Policy(),
+        interval=interval,
+        capacity_tokens=capacity,
+        known=known or KnownConfig(),
+        curve=curve or ThroughputCurve(),
+        shape=shape,
     )
 
 
@@ -32,6 +39,26 @@ def test_without_a_pool_size_there_are_no_tokens_to_speak_of_but_shares_of_it():
     # A sequence holds 60 % / 4 = 15 %: 1 / 0.15 x 0.8 = 5.33 fit with headroom.
     found = signals_of(*(snapshot(t, running=4.0, waiting=6.0, kv_usage=0.6) for t in (0, 5, 10)), capacity=None)
     assert [found.tokens_per_sequence, found.free_tokens, found.demand_ratio, found.sustainable_sequences] == [None, None, None, 5]
+
+
+SERVED = {"prompt_length_sum": 300.0, "prompt_length_count": 1.0, "generation_length_sum": 100.0, "generation_length_count": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("running", "usage", "fixed", "fit"),
+    [
+        # a request of 400 tokens takes 25 blocks of 16, and 50 whatever its length: 1000 / 75
+        pytest.param(0.0, 0.0, 50, 13, id="nothing runs: by the mean request"),
+        pytest.param(8.0, 0.52, 50, 13, id="those that run hold 15 blocks of tokens each: no more than the mean"),
+        # 100 blocks each, 50 of them for tokens: 800 tokens now, 850 at their end are 54 blocks: 1000 / 104
+        pytest.param(8.0, 0.8, 50, 9, id="those that run are longer than the mean"),
+        pytest.param(0.0, 0.0, 0, 36, id="one kind of layer: 14 576 tokens / 400"),
+    ],
+)
+def test_blocks_a_request_holds_whatever_its_length_are_counted_for_each(running, usage, fixed, fit):
+    pages = [snapshot(t, running=running, kv_usage=usage, **SERVED) for t in (0, 5, 10)]
+    found = signals_of(*pages, capacity=14_576, shape=PoolShape(1000, 16, fixed))
+    assert found.sustainable_sequences == fit
 
 
 def test_an_idle_engine_has_no_demand_and_no_tokens_per_sequence():

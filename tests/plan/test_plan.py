@@ -65,12 +65,29 @@ def no_fetch(url):
     raise AssertionError(f"{url} was asked for")
 
 
+class Clock:
+    """Seconds that pass only by waiting."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def unix(self):
+        return 1_700_000_000 + self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+
+
 def run(*arguments, get=no_fetch):
     parser = argparse.ArgumentParser(prog="kvwatch")
     add_arguments(parser)
     args = parser.parse_args([*map(str, arguments)])
     out = io.StringIO()
-    assert args.run(args, get=get, out=out) == 0
+    clock = Clock()
+    assert args.run(args, get=get, out=out, clock=clock, wait=clock.wait) == 0
     return out.getvalue()
 
 

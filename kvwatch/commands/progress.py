@@ -1,0 +1,41 @@
+"""The bar of a command that watches a server for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from kvwatch.model import Assessment
+from kvwatch.text import number, percent
+
+Progress = Callable[[float, tuple[Assessment, ...]], None]
+"""Told after each scrape: the share of the time that has passed, and what is said at this moment."""
+
+
+@contextmanager
+def progress_bar(form: str) -> Iterator[Progress]:
+    """A bar on a person's terminal that says what is seen meanwhile; nothing anywhere else."""
+    console = Console(stderr=True)
+    if form != "text" or not console.is_terminal:
+        yield lambda _share, _said: None
+        return
+    with Bar(
+        TextColumn("watching"), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}"), console=console, transient=True
+    ) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share, said: bar.update(task, completed=share, description=_glance(said))
+
+
+def _glance(said: tuple[Assessment, ...]) -> str:
+    """The engines in a few words each."""
+    parts = []
+    for assessment in said:
+        signals = assessment.signals
+        seen = f" {number(signals.running or 0)} running, {number(signals.waiting or 0)} waiting" if signals is not None else ""
+        usage = f", KV {percent(signals.kv_usage)}" if signals is not None and signals.kv_usage is not None else ""
+        parts.append(f"{assessment.verdict.state}{seen}{usage}")
+    return "; ".join(parts)
