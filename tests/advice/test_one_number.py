@@ -134,13 +134,11 @@ class Server:
         self.now += seconds
 
 
-def asked(command, path, at):
-    """What ``kvwatch COMMAND --format json`` prints of a recorded server that it watches from *at* on."""
+def asked(command, arguments, path, at):
+    """What *command* prints with ``--format json`` of a recorded server that it watches from *at* on."""
     parser = argparse.ArgumentParser(prog="kvwatch")
-    subparsers = parser.add_subparsers()
-    for one in (check, plan):
-        one.add_parser(subparsers, "summary")
-    args = parser.parse_args([*command, "--format", "json"])
+    command.add_arguments(parser)
+    args = parser.parse_args([*arguments, "--format", "json"])
     server, out = Server(path, at), io.StringIO()
     args.run(args, get=server.fetch, clock=server, wait=server.wait, out=out)
     return json.loads(out.getvalue())
@@ -150,8 +148,8 @@ def asked(command, path, at):
 @pytest.mark.parametrize("at", [20.0, 70.0])
 def test_a_plan_and_a_check_of_a_server_that_works_give_the_same_number(repository, name, at):
     path = repository / "tests" / "data" / "recordings" / f"{name}.jsonl.xz"
-    checked = asked(["check", "http://demo:8000"], path, at)["engines"]
-    planned = asked(["plan", "--url", "http://demo:8000"], path, at)
+    checked = asked(check, ["http://demo:8000"], path, at)["engines"]
+    planned = asked(plan, ["--url", "http://demo:8000"], path, at)
     holds = {engine["capacity"].get("sustainable_sequences") for engine in checked}
     if planned["typical_tokens"] is not None and any("as check counts it" in note for note in planned["notes"]):
         assert planned["options"][0]["typical_sequences"] in holds
