@@ -29,7 +29,7 @@ def refuse_without_plan(config: Config, text: Config) -> None:
     if _is_encoder_decoder(config, text):
         raise ValueError(f"{name} is an encoder-decoder model: it caches its cross attention too, which is not understood here")
     if _is_encoder(config, text):
-        raise ValueError(f"{name} is encoder-only: it keeps no KV cache, so there is nothing to plan")
+        raise ValueError(f"{name} is encoder-only: it generates no tokens, so there is no KV cache to plan")
     if config.get("role") == "encoder":
         raise ValueError(f"vLLM generates no text with {name} (an encoder, a codec or a part of another model): there is nothing to plan")
     if _is_no_language_model(config, text):

@@ -328,7 +328,7 @@ def test_what_is_not_understood_counts_in_full_and_says_so(text, known):
         pytest.param({"num_hidden_layers": 2, "num_key_value_heads": 2}, {}, "no head_dim", id="no-size"),
         pytest.param(LLAMA2_7B | {"layer_types": ["warp_attention"] * 32}, {}, "'warp_attention' is not one", id="unknown-layer-type"),
         pytest.param(LLAMA2_7B | {"layer_types": ["full_attention"]}, {}, "1 of 32 layers", id="too-few-layer-types"),
-        pytest.param({"model_type": "bert", "num_hidden_layers": 2}, {}, "encoder-only: it keeps no KV cache", id="encoder"),
+        pytest.param({"model_type": "bert", "num_hidden_layers": 2}, {}, "encoder-only: it generates no tokens", id="encoder"),
         pytest.param({"architectures": ["ModernBertForMaskedLM"], "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-by-class"),
         pytest.param({"model_type": "new", "num_hidden_layers": 2}, {}, "encoder-only", id="encoder-of-a-type-that-is-a-common-word"),
         pytest.param({"_class_name": "FluxTransformer2DModel", "num_layers": 19}, {}, "no language model", id="diffusion"),
