@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kvwatch.advice.inputs import Neighbours
 from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.capacity.pool import server_of
@@ -17,7 +18,7 @@ from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.classifier.overflow import with_overflow
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
-from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals
+from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals, TargetView
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Judge:
         for alerts in self._engine_alerts.values():
             alerts.reconfigure(policy)
 
-    def scraped(self, scrape: Scrape) -> Judgement:
-        """Judge a successful scrape."""
+    def scraped(self, scrape: Scrape, others: Sequence[TargetView] = ()) -> Judgement:
+        """Judge a successful scrape; *others* is the last word on the targets that were named together with this one."""
         self._process_started = scrape.process_start_time
         self._of_version = self._with_version(scrape.vllm_version)
         assessments = with_overflow(self._classifier.observe(scrape), scrape.engines_dropped)
-        return self._judgement(assessments, scrape.at, None)
+        return self._judgement(assessments, scrape.at, None, others)
 
     def _with_version(self, version: str | None) -> KnownConfig:
         known = self._known
@@ -67,16 +68,19 @@ class Judge:
             return self._of_version
         return known.model_copy(update={"vllm_version": version})
 
-    def failed(self, failure: ScrapeFailure) -> Judgement:
-        """Judge a failed scrape."""
-        return self._judgement(self._classifier.fail(failure), failure.at, failure)
+    def failed(self, failure: ScrapeFailure, others: Sequence[TargetView] = ()) -> Judgement:
+        """Judge a failed scrape; *others* as in `scraped`."""
+        return self._judgement(self._classifier.fail(failure), failure.at, failure, others)
 
-    def _judgement(self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None) -> Judgement:
+    def _judgement(
+        self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None, others: Sequence[TargetView]
+    ) -> Judgement:
         """Add advice and alerts; an engine that is no longer assessed takes its alerts and what was advised with it."""
         previous, self._engine_alerts = self._engine_alerts, {}
         remembered, self._engine_advice = self._engine_advice, {}
         faults: list[Exception] = []
         said = []
+        replicas = _by_model(others)
         ranks: defaultdict[object, list[Assessment]] = defaultdict(list)
         for assessment in assessments:
             ranks[_server(assessment)].append(assessment)
@@ -85,15 +89,16 @@ class Judge:
             # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
             alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy, self._interval)
             self._engine_advice[verdict.engine] = remembered.get(verdict.engine) or RememberedAdvice()
-            siblings = tuple(one.signals for one in ranks[_server(assessment)] if one is not assessment and one.signals is not None)
-            advised = self._advised(at, assessment, siblings, faults)
+            beside = tuple(one.signals for one in ranks[_server(assessment)] if one is not assessment and one.signals is not None)
+            neighbours = Neighbours(beside, tuple(replicas.get(_model(assessment), ())))
+            advised = self._advised(at, assessment, neighbours, faults)
             said.append(replace(advised, alerts=alerts.update(at, verdict, advised.signals, advised.advice)))
-        return Judgement(tuple(said), self._target_alerts.update(at, failure), tuple(faults))
+        return Judgement(tuple(said), self._target_alerts.update(at, failure, others), tuple(faults))
 
-    def _advised(self, at: float, assessment: Assessment, siblings: tuple[Signals, ...], faults: list[Exception]) -> Assessment:
+    def _advised(self, at: float, assessment: Assessment, neighbours: Neighbours, faults: list[Exception]) -> Assessment:
         try:
             remembered = self._engine_advice[assessment.verdict.engine]
-            return remembered.advised(assessment, at, self._of_version, self._process_started, siblings)
+            return remembered.advised(assessment, at, self._of_version, self._process_started, neighbours)
         except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
             faults.append(error)
             return assessment
@@ -102,6 +107,20 @@ class Judge:
 def _server(assessment: Assessment) -> tuple[str, str] | None:
     """Whose rank the engine is; ``None`` where no engine is known."""
     return None if assessment.verdict.engine is None else server_of(assessment.verdict.engine)
+
+
+def _model(assessment: Assessment) -> str | None:
+    return None if assessment.verdict.engine is None else assessment.verdict.engine.model_name
+
+
+def _by_model(others: Sequence[TargetView]) -> dict[str | None, list[Signals]]:
+    """Signals of the engines of other targets that answered their last poll, by the model they serve."""
+    found: defaultdict[str | None, list[Signals]] = defaultdict(list)
+    for view in others:
+        for assessment in view.assessments if view.failure is None else ():
+            if assessment.signals is not None:
+                found[_model(assessment)].append(assessment.signals)
+    return found
 
 
 def judge_for(settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None) -> Judge:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kvwatch.advice.followed import Followed
-from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.inputs import NOBODY, AdviceInputs, Neighbours
 from kvwatch.advice.levers import around, memory, scale, slots
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import Cause, Change, EngineConfig, Signals, State, Verdict
@@ -32,7 +32,7 @@ _ROOM_IN_THE_CACHE: Final[tuple[Lever, ...]] = (
     memory.more_memory,
     memory.eight_bit_kv,
     memory.prefix_caching,
-    scale.ranks_out_of_balance,
+    scale.load_out_of_balance,
     scale.replicas_for_kv,
     memory.smaller_weights,
     memory.shorter_limit,
@@ -48,7 +48,7 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
         Cause.SEQUENCE_SLOTS: (
             scale.replicas_of_a_full_server,
             slots.more_sequences,
-            scale.ranks_out_of_balance,
+            scale.load_out_of_balance,
             scale.replicas_for_kv,
             _if_cache_is_next(memory.more_memory),
             _if_cache_is_next(memory.eight_bit_kv),
@@ -58,10 +58,10 @@ LEVERS: Final[Mapping[Cause, tuple[Lever, ...]]] = MappingProxyType(
             slots.larger_step,
             memory.prefix_caching,
             memory.shared_beginnings,
-            scale.ranks_out_of_balance,
+            scale.load_out_of_balance,
             scale.replicas_for_compute,
         ),
-        Cause.COMPUTE: (scale.ranks_out_of_balance, scale.replicas_for_compute, slots.smaller_step, slots.batch_that_still_pays),
+        Cause.COMPUTE: (scale.load_out_of_balance, scale.replicas_for_compute, slots.smaller_step, slots.batch_that_still_pays),
         Cause.FRONTEND: (around.more_api_servers, around.coarser_stream, around.look_at_the_host),
         Cause.DEFERRED: (around.what_they_wait_for,),
         Cause.STALLED: (memory.limit_to_pool, around.silent_peer, around.restart),
@@ -82,13 +82,13 @@ def advise(
     known: KnownConfig,
     *,
     followed: Followed | None = None,
-    siblings: tuple[Signals, ...] = (),
+    neighbours: Neighbours = NOBODY,
 ) -> tuple[Change, ...]:
     """What to change, best first; one change at a time, then measure again.
 
     Empty where nothing holds the engine back, where waiting is all there is to do, or where no number is there to reason
     from (*signals* is ``None``). Each lever appears once. ``proposed`` is ``None`` where the evidence for a number is missing: then
-    ``reason`` says what to look up. *siblings* are the other ranks of the same server. Where earlier advice was *followed*, the first
+    ``reason`` says what to look up. *neighbours* serve the same model. Where earlier advice was *followed*, the first
     change begins with what came of it.
     """
     if verdict.state is State.UNKNOWN:
@@ -96,7 +96,7 @@ def advise(
         return () if change is None else (change,)
     if signals is None:
         return ()
-    inputs = AdviceInputs(verdict, signals, config, known, followed, siblings)
+    inputs = AdviceInputs(verdict, signals, config, known, followed, neighbours)
     changes = _in_order([(lever, change) for lever in LEVERS[verdict.cause] if (change := lever(inputs)) is not None])
     first, *others = changes or (None,)
     if first is None:

@@ -20,6 +20,19 @@ tokens 10 slots had 2 to 6 % preempted and finished the most or nearly so, 12 ha
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What else serves the same model."""
+
+    ranks: tuple[Signals, ...] = ()
+    """The other engines of the same server: its data-parallel ranks."""
+    replicas: tuple[Signals, ...] = ()
+    """Engines of other servers that were named together with this one."""
+
+
+NOBODY: Final = Neighbours()
+
+
+@dataclass(frozen=True, slots=True)
 class AdviceInputs:
     """One engine's inputs; every lever reads it and none changes it."""
 
@@ -29,8 +42,7 @@ class AdviceInputs:
     known: KnownConfig
     followed: Followed | None = None
     """The limit on running sequences that was set as advised, where one was."""
-    siblings: tuple[Signals, ...] = ()
-    """The other engines of the same server that serve the same model: its data-parallel ranks."""
+    neighbours: Neighbours = NOBODY
 
     @property
     def max_model_len(self) -> int | None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from kvwatch.advice.advise import advise
 from kvwatch.advice.followed import Following
-from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.inputs import NOBODY, AdviceInputs, Neighbours
 from kvwatch.advice.limit import SteadyLimit
 from kvwatch.advice.steady import SteadyAdvice
 from kvwatch.config.policy import KnownConfig
-from kvwatch.model import Assessment, Signals, State, Window
+from kvwatch.model import Assessment, State, Window
 
 
 class RememberedAdvice:
@@ -22,11 +22,11 @@ class RememberedAdvice:
         self._steady = SteadyAdvice()
 
     def advised(
-        self, assessment: Assessment, at: float, known: KnownConfig, started: float | None, siblings: tuple[Signals, ...] = ()
+        self, assessment: Assessment, at: float, known: KnownConfig, started: float | None, neighbours: Neighbours = NOBODY
     ) -> Assessment:
         """*assessment* with the advice to give, and with the number of sequences that goes with it.
 
-        *at* is the scrape's time, *started* the Unix second the server's process started, *siblings* are the other ranks of that server.
+        *at* is the scrape's time, *started* the Unix second the server's process started, *neighbours* serve the same model.
         Only where something binds is there a number to hold, and only once sizes are known.
         """
         verdict, signals, config = assessment.verdict, assessment.signals, assessment.config
@@ -36,7 +36,7 @@ class RememberedAdvice:
         given = (config, known, followed is not None)
         if signals is not None:
             signals = self._limit.settle(at, AdviceInputs(verdict, signals, config, known, followed), given, hold=hold)
-        changes = advise(verdict, signals, config, known, followed=followed, siblings=siblings)
+        changes = advise(verdict, signals, config, known, followed=followed, neighbours=neighbours)
         if hold and signals is not None:
             changes = self._steady.settle(at, verdict, changes, given, signals.sustainable_sequences)
         self._following.note(changes, signals)

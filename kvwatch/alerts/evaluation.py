@@ -15,7 +15,7 @@ from kvwatch.alerts.state import AlertPhase, AlertState
 from kvwatch.alerts.target_down import Failures, describe
 from kvwatch.alerts.times import EVIDENCE_SECONDS, at_least
 from kvwatch.config.policy import Policy
-from kvwatch.model import Alert, Change, ScrapeFailure, Signals, Verdict
+from kvwatch.model import Alert, Change, ScrapeFailure, Signals, TargetView, Verdict
 
 
 class _Announced:
@@ -66,11 +66,11 @@ class TargetAlerts:
         self._last_failure: ScrapeFailure | None = None
         self._down = _Announced(TARGET_DOWN, interval)
 
-    def update(self, at: float, failure: ScrapeFailure | None) -> tuple[Alert, ...]:
-        """What fires after a scrape that ended in ``failure``, or well (``None``)."""
+    def update(self, at: float, failure: ScrapeFailure | None, others: Sequence[TargetView] = ()) -> tuple[Alert, ...]:
+        """What fires after a scrape that ended in ``failure``, or well (``None``); *others* were named together with this target."""
         self._last_failure = failure or self._last_failure
-        alert = self._down.update(at, self._failures.mostly(at, failure), self._describe)
+        alert = self._down.update(at, self._failures.mostly(at, failure), partial(self._describe, others))
         return () if alert is None else (alert,)
 
-    def _describe(self) -> str:
-        return TARGET_DOWN.summary if self._last_failure is None else describe(self._last_failure)
+    def _describe(self, others: Sequence[TargetView]) -> str:
+        return TARGET_DOWN.summary if self._last_failure is None else describe(self._last_failure, others)

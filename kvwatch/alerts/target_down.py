@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from kvwatch.alerts.definition import AlertDefinition, PrometheusRule
-from kvwatch.model import Cause, ScrapeFailure, Severity
+from kvwatch.model import Cause, ScrapeFailure, Severity, TargetView
+from kvwatch.text import counted
 
 _WINDOW_SECONDS: Final = 60.0
 _MOSTLY: Final = 0.75
@@ -30,10 +32,13 @@ class Failures:
         return sum(failed for _, failed in self._polls) >= _MOSTLY * len(self._polls)
 
 
-def describe(failure: ScrapeFailure) -> str:
-    """Why the last scrape that failed did."""
+def describe(failure: ScrapeFailure, others: Sequence[TargetView]) -> str:
+    """Why the last scrape that failed did, and whether the *others* named together with the target answer: it alone, or all of them."""
+    polled = [view for view in others if view.at is not None]
+    answering = sum(view.failure is None for view in polled)
+    beside = f"; {answering} of {counted(len(polled), 'other')} named with it {'answers' if answering == 1 else 'answer'}" if polled else ""
     return (
-        f"Most scrapes fail, the last for {failure.reason}: {failure.detail}. "
+        f"Most scrapes fail, the last for {failure.reason}: {failure.detail}{beside}. "
         "First: see whether vLLM runs or still loads its model, then open the URL from kvwatch's host."
     )
 

@@ -1,1 +1,1 @@
-"""The second room: snapshots become signals, signals become a verdict, a verdict becomes advice. Pure."""
+"""Snapshots become signals, and signals become a verdict. Pure."""

@@ -1,4 +1,4 @@
-"""Snapshots over windows become `Signals`: everything later rooms need to know, derived once."""
+"""Snapshots over windows become `Signals`: everything that verdict, advice and exporter need to know, derived once."""
 
 from __future__ import annotations
 

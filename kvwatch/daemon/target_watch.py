@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -22,7 +22,10 @@ ReadTarget = Callable[[], Scrape]
 
 
 class TargetWatch:
-    """Watches one target every *interval* seconds. `tick` is called by one thread at a time; `view` may be read from any."""
+    """Watches one target every *interval* seconds. `tick` is called by one thread at a time; `view` may be read from any.
+
+    *others* gives the last word on the targets that were named together with this one.
+    """
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class TargetWatch:
         clock: Clock,
         telemetry: Telemetry,
         publish: Callable[[TargetWatch, TargetView], None],
+        others: Callable[[], Sequence[TargetView]],
     ) -> None:
         self.target = target
         self._interval = interval
@@ -42,6 +46,7 @@ class TargetWatch:
         self._clock = clock
         self._telemetry = telemetry
         self._publish = publish
+        self._others = others
         self.view = TargetView(target.name, target.url, interval, at=None, labels=target.labels)
         self._dropped = 0
         self._change: Callable[[], None] | None = None
@@ -99,7 +104,7 @@ class TargetWatch:
     def _look(self) -> tuple[Scrape | ScrapeFailure, Judgement]:
         try:
             scrape = self._read()
-            return scrape, self._judge.scraped(scrape)
+            return scrape, self._judge.scraped(scrape, self._others())
         except ScrapeError as error:
             failure = ScrapeFailure(self._clock.monotonic(), error.reason, error.detail)
         except Exception as error:  # noqa: BLE001 - an error of ours must not end the watch: it is logged, counted and shown
@@ -109,7 +114,7 @@ class TargetWatch:
 
     def _judge_failure(self, failure: ScrapeFailure) -> Judgement:
         try:
-            return self._judge.failed(failure)
+            return self._judge.failed(failure, self._others())
         except Exception:  # noqa: BLE001 - see above; what can still be said is that nothing is known
             _log.exception("judge.broke", target=self.target.name)
             verdict = Verdict(None, State.UNKNOWN, Cause.UNREACHABLE, (f"{failure.reason}: {failure.detail}",), failure.at)

@@ -1,12 +1,12 @@
-"""The daemon: wires the rooms, keeps a watch per target, and stops within a second.
+"""The daemon: wires the parts, keeps a watch per target with a job, a history and verdicts of its own, and stops within a second.
 
-Every target has its own job, history and verdicts; what they share is the HTTP front, which only reads the last views.
+What the targets share is the HTTP front, which only reads the last views.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from kvwatch.config.values import parse_shard
 from kvwatch.daemon.reloading import differing
 from kvwatch.daemon.schedule import Schedule
 from kvwatch.daemon.target_watch import TargetWatch
+from kvwatch.daemon.watch_log import announce_discovery
 from kvwatch.exporter.alertmanager.push import AlertmanagerPush, instance_of
 from kvwatch.exporter.metrics.collector import ViewCollector
 from kvwatch.exporter.metrics.telemetry import Telemetry
@@ -74,6 +75,7 @@ class Daemon:
         self._discovery_errors: tuple[str, ...] = ()
         self._discovered = False
         self._watches: dict[str, TargetWatch] = {}
+        self._sources: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._last_tick = clock.monotonic()
         self._server: Server | None = None
@@ -152,6 +154,11 @@ class Daemon:
             watches = list(self._watches.values())
         return tuple(sorted((watch.view for watch in watches), key=lambda view: view.name))
 
+    def _named_with(self, name: str) -> tuple[TargetView, ...]:
+        """The last word on the other targets of the same ``dns+`` name, the same file, or the configuration."""
+        source = self._sources.get(name, "")
+        return tuple(view for view in self.views() if view.name != name and self._sources.get(view.name, "") == source)
+
     def healthy(self) -> bool:
         """Whether polls are still being made."""
         patience = _MISSED_POLLS * self._settings.poll.interval + self._settings.poll.deadline
@@ -171,23 +178,19 @@ class Daemon:
         """Look which targets there are now, and watch those."""
         discovery = self._discovery
         found = discovery.discover()
-        for error in found.errors:
-            if error not in self._discovery_errors:
-                _log.warning("discovery.failed", detail=error)
-        if self._discovery_errors and not found.errors:
-            _log.info("discovery.recovered")
+        announce_discovery(self._discovery_errors, found.errors)
         self._discovery_errors = found.errors
         with self._following:
             if discovery is self._discovery:  # else it was configured anew meanwhile
+                self._sources = found.sources
                 self._follow(found.targets)
                 self._discovered = True
 
     def _follow(self, targets: Sequence[TargetSettings]) -> None:
         """Add watches for the targets that came, and end those of the targets that left."""
         wanted = {target.name: target for target in targets}
-        for name, watch in list(self._watches.items()):
-            if name not in wanted or wanted[name].url != watch.target.url:
-                self._remove(name)
+        for name in [one for one, watch in self._watches.items() if one not in wanted or wanted[one].url != watch.target.url]:
+            self._remove(name)
         for name, target in wanted.items():
             if name not in self._watches:
                 self._add(target)
@@ -208,6 +211,7 @@ class Daemon:
             clock=self._clock,
             telemetry=self._telemetry,
             publish=self._publish,
+            others=partial(self._named_with, target.name),
         )
         self._telemetry.target_added(target.name)
         if not self._watches:

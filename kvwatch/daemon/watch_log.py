@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -84,3 +84,12 @@ def _alerts(view: TargetView) -> dict[tuple[EngineId | None, str], Alert]:
 
 def _engine(engine: EngineId | None) -> dict[str, str]:
     return {} if engine is None else {"model_name": engine.model_name, "engine": engine.engine}
+
+
+def announce_discovery(before: Sequence[str], now: Sequence[str]) -> None:
+    """Say once what cannot be followed, and when all can again."""
+    for error in now:
+        if error not in before:
+            _log.warning("discovery.failed", detail=error)
+    if before and not now:
+        _log.info("discovery.recovered")

@@ -1,1 +1,1 @@
-"""The third room: verdicts become metric families, alerts and pages."""
+"""What others see: metrics, the status page and JSON, alerts pushed to Alertmanager."""

@@ -1,4 +1,4 @@
-"""The vocabulary of kvwatch: every room speaks in these words and in no others.
+"""The vocabulary of kvwatch: what every package takes and returns.
 
 Values only. Nothing here reads a clock, does I/O or imports anything of ours. An absent number is ``None``; it is
 never 0, NaN or -1. Times called ``at`` are seconds of one monotonic clock (live) or of the recording (replay); they

@@ -1,1 +1,1 @@
-"""The first room: a URL becomes bytes, bytes become samples, samples become snapshots."""
+"""A URL becomes bytes, bytes become samples, samples become snapshots."""

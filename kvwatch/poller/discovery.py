@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ class Discovered:
     """One look around: every concrete target of the shard, and one line for each source that could not be followed."""
 
     targets: tuple[TargetSettings, ...]
+    sources: Mapping[str, str]
+    """Where each target's name comes from: the ``dns+`` URL or the file; the configuration itself is ""."""
     errors: tuple[str, ...] = ()
 
 
@@ -73,15 +75,18 @@ class Discovery:
         because the ``target`` label could not tell them apart.
         """
         errors: list[str] = []
-        found: list[TargetSettings] = []
+        found: list[tuple[str, TargetSettings]] = []
         for target in self._configured:
             if follows_dns(target):
-                found += self._or_last_good(target.url, partial(addresses_as_targets, target, self._lookup), errors)
+                behind = self._or_last_good(target.url, partial(addresses_as_targets, target, self._lookup), errors)
+                found += [(target.url, one) for one in behind]
             else:
-                found.append(target)
+                found.append(("", target))
         for path in self._files(errors):
-            found += self._or_last_good(path, partial(read_file_sd, Path(path)), errors)
-        return Discovered(self._ours(_distinct(found, errors)), tuple(errors))
+            found += [(path, one) for one in self._or_last_good(path, partial(read_file_sd, Path(path)), errors)]
+        kept = self._ours(_distinct((target for _, target in found), errors))
+        sources = {target.url: source for source, target in reversed(found)}  # of two with one URL the first counts
+        return Discovered(kept, {target.name: sources[target.url] for target in kept}, tuple(errors))
 
     def _ours(self, targets: Iterable[TargetSettings]) -> tuple[TargetSettings, ...]:
         return tuple(target for target in targets if shard_of(target.url, self._shards) == self._shard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvwatch.advice.advise import advise
-from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.inputs import AdviceInputs, Neighbours
 from kvwatch.advice.limit import SteadyLimit
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 
@@ -24,7 +24,7 @@ def sized(signals, config):
     return signals if limit is None else replace(signals, sustainable_sequences=limit.sequences, sustainable_arithmetic=limit.arithmetic)
 
 
-def first_look(verdict, signals, config, known, siblings=()):
+def first_look(verdict, signals, config, known, *, siblings=(), replicas=()):
     """What is advised where nothing is remembered."""
     seen = SteadyLimit().settle(0.0, AdviceInputs(verdict, sized(signals, config), config, known), None, hold=True)
-    return advise(verdict, seen, config, known, siblings=siblings)
+    return advise(verdict, seen, config, known, neighbours=Neighbours(siblings, replicas))

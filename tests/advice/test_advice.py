@@ -12,7 +12,7 @@ from first_look import first_look, sized
 from kvwatch.advice import levers
 from kvwatch.advice.advise import LEVERS, advise
 from kvwatch.advice.followed import Followed
-from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.inputs import AdviceInputs, Neighbours
 from kvwatch.advice.levers import around, memory, scale, slots
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import (
@@ -460,7 +460,7 @@ def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
     after = (None, Followed(before=64, after=10, preempted_before=0.34, preempted_now=0.0))
     assert any(
-        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, siblings)) is not None
+        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, Neighbours(siblings))) is not None
         for cause in causes
         for found, config, known in SITUATIONS
         for followed in after
@@ -562,6 +562,29 @@ class TestNeighbours:
     def test_how_many_ranks_have_room_is_told(self):
         found = first_look(verdict(Cause.ADMISSION), signals(), CONFIG, KNOWN, siblings=(IDLE, signals(), at_rest(0.4)))
         assert change(found, "balance between the ranks").reason.startswith("2 of the 3 other ranks of this server, at 40 % of its cache")
+
+    @pytest.mark.parametrize("cause", [Cause.PREEMPTING, Cause.ADMISSION, Cause.SEQUENCE_SLOTS, Cause.COMPUTE, Cause.STEP_BUDGET])
+    def test_replicas_with_room_come_before_more_of_them(self, cause):
+        found = first_look(verdict(cause), signals(demand_ratio=3.1), CONFIG, KNOWN, replicas=(IDLE, signals(), at_rest(0.4)))
+        assert change(found, "balance between the replicas").reason.startswith("2 of the 3 other replicas of this model, at 40 % of")
+        assert "replicas" not in {c.lever for c in found}
+
+    def test_ranks_of_the_same_server_come_before_replicas_elsewhere(self):
+        found = {c.lever for c in first_look(verdict(Cause.ADMISSION), signals(), CONFIG, KNOWN, siblings=(IDLE,), replicas=(IDLE,))}
+        assert {one for one in found if one.startswith("balance")} == {"balance between the ranks"}
+
+    @pytest.mark.parametrize(
+        ("own", "theirs"),
+        [
+            pytest.param(200.0, 1.0, id="it only prefills"),
+            pytest.param(1.0, 200.0, id="this one only prefills"),
+            pytest.param(200.0, None, id="nothing has finished there"),
+        ],
+    )
+    def test_a_replica_that_may_do_something_else_has_no_room_for_this_work(self, own, theirs):
+        idle = replace(IDLE, output_tokens=theirs)
+        found = first_look(verdict(Cause.ADMISSION), signals(output_tokens=own, demand_ratio=3.1), CONFIG, KNOWN, replicas=(idle,))
+        assert "balance between the replicas" not in {c.lever for c in found}
 
     def test_a_peer_that_does_not_deliver_is_named_and_no_restart(self):
         found = deferring(signals(running=0.0, waiting=5.0), 5.0)

@@ -21,6 +21,7 @@ from kvwatch.model import (
     Severity,
     Signals,
     State,
+    TargetView,
     Verdict,
     Window,
 )
@@ -375,6 +376,24 @@ def test_target_down_tells_the_last_failure_and_ends_a_minute_after_a_quarter_of
     # 13 polls in the minute: with the fourth good one fewer than three quarters have failed.
     assert [at for at, fired in good if fired] == list(range(300, 375, 5))
     assert "the last for connect: what the peer said" in good[0][1][0].description
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        pytest.param([], "what the peer said. First:", id="nothing else is watched"),
+        pytest.param(["up", "up", "down"], "; 2 of 3 others named with it answer. First:", id="it alone"),
+        pytest.param(["up"], "; 1 of 1 other named with it answers. First:", id="one other"),
+        pytest.param(["down", "down"], "; 0 of 2 others named with it answer. First:", id="all of them: the network, or the node"),
+        pytest.param(["up", "new"], "; 1 of 1 other named with it answers. First:", id="one was not asked yet"),
+    ],
+)
+def test_target_down_tells_whether_the_others_answer(others: list[str], said: str) -> None:
+    alerts = TargetAlerts()
+    failure = {"up": None, "new": None, "down": failed(FailureReason.CONNECT)}
+    views = [TargetView(one, one, 5.0, at=None if one == "new" else 1.0, failure=failure[one]) for one in others]
+    fired = [alerts.update(float(at), failed(FailureReason.CONNECT), views) for at in range(0, 300, 5)]
+    assert said in fired[-1][0].description
 
 
 def test_only_the_storm_is_p1_and_only_two_alerts_are_pages() -> None:

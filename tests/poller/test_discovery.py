@@ -228,6 +228,15 @@ def test_a_file_that_is_not_text_is_a_fault_and_no_crash(tmp_path):
     assert (discovered.targets, len(discovered.errors)) == ((), 2)
 
 
+def test_it_is_told_which_targets_were_named_together(tmp_path, name_server):
+    name_server.records[PODS, "A"] = ["10.1.0.9", "10.1.0.10"]
+    file = tmp_path / "vllm.yml"
+    file.write_text("- targets: ['10.1.0.1:8000']\n  labels: {instance: chat}\n- targets: ['10.1.0.9:8000']\n  labels: {instance: mail}\n")
+    configured = [TargetSettings(url="http://10.1.0.3:8000/metrics", name="code"), TargetSettings(url=URL, name="pods")]
+    found = Discovery(configured, DiscoverySettings(dns_server=name_server.address, files=[str(file)])).discover()
+    assert found.sources == {"code": "", "pods/10.1.0.9:8000": URL, "pods/10.1.0.10:8000": URL, "chat": str(file)}  # mail is a pod's URL
+
+
 def test_one_url_is_watched_once_and_one_name_means_one_target(tmp_path):
     file = tmp_path / "vllm.yml"
     file.write_text("- targets: ['10.1.0.1:8000']\n- targets: ['10.1.0.2:8000']\n  labels: {instance: chat}\n")

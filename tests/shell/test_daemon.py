@@ -186,6 +186,18 @@ def test_a_target_file_that_breaks_keeps_its_targets_and_is_told_once(running, t
     assert [view.url for view in daemon.views()] == ["http://a:8000/metrics"]
 
 
+def test_targets_named_in_one_file_are_looked_at_together_and_those_of_another_source_apart(running, tmp_path):
+    for file, hosts in (("chat.json", "ab"), ("mail.json", "c")):
+        write_targets(tmp_path / file, *hosts)
+    daemon = running(
+        settings("d", "e", discovery={"files": [str(tmp_path / "*.json")], "refresh": "1h"}), lambda _: scrape(SystemClock().monotonic())
+    )
+    assert eventually(daemon.ready)
+    together = {name: [view.name for view in daemon._named_with(name)] for name in sorted(view.name for view in daemon.views())}
+    a, b, c = (f"http://{host}:8000/metrics" for host in "abc")
+    assert together == {"d": ["e"], "e": ["d"], a: [b], b: [a], c: []}
+
+
 def test_a_fault_of_the_discovery_is_told_with_its_end(running, tmp_path, events):
     listed = tmp_path / "targets.json"
     listed.write_text("[{")

@@ -35,6 +35,7 @@ class Watched:
             clock=self.clock,
             telemetry=self.telemetry,
             publish=lambda _, view: self.published.append(view),
+            others=tuple,
         )
 
     def _read(self):
@@ -122,13 +123,13 @@ class BrokenJudge:
         self._good = judge_for(Settings())
         self._failed = failed
 
-    def scraped(self, scrape):
+    def scraped(self, scrape, others):
         raise ZeroDivisionError("a secret of the body")
 
-    def failed(self, failure):
+    def failed(self, failure, others):
         if self._failed:
             raise KeyError("both halves")
-        return self._good.failed(failure)
+        return self._good.failed(failure, others)
 
 
 @pytest.mark.parametrize(

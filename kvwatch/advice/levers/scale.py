@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from kvwatch.advice.inputs import AdviceInputs
@@ -17,23 +18,48 @@ _WELL_USED: Final = 0.85
 """Peak usage (0..1) of a cache that is used well. The limit is counted by sequences that have all grown to their end: with requests of
 300/200 and 600/400 tokens the peak is then about 0.9, with answers nine times their prompts it is about 0.7."""
 _ROOMY: Final = 0.5
-"""Mean usage of its cache (0..1) up to which a rank could take over what another one holds."""
+"""Mean usage of its cache (0..1) up to which a rank or replica could take over what another one holds."""
+_PREFILL_ONLY: Final = 1.0
+"""Tokens a request generates on the prefill server of a pair."""
 
 
-def ranks_out_of_balance(inputs: AdviceInputs) -> Change | None:
-    """Other ranks of this server have room: the load is not spread, and another server would not spread it."""
-    idle = [one for one in inputs.siblings if _has_room(one)]
-    if not idle:
-        return None
-    usages = [one.slow.kv_usage.mean for one in idle if one.slow.kv_usage is not None]
-    return Change(
+def load_out_of_balance(inputs: AdviceInputs) -> Change | None:
+    """Other ranks of this server, or else other replicas, have room: the load is not spread, and another server would not spread it."""
+    ranks = inputs.neighbours.ranks
+    replicas = [one for one in inputs.neighbours.replicas if _does_the_same(one, inputs.signals)]
+    return _balance(
+        inputs,
+        ranks,
         lever="balance between the ranks",
-        reason=f"{len(idle)} of the {counted(len(inputs.siblings), 'other rank')} of this server, at {percent(max(usages))} of its cache "
-        "or less, have nobody waiting: look up how requests are spread (sticky sessions, prefix affinity, one rank's port)",
+        others=f"{counted(len(ranks), 'other rank')} of this server",
+        look_up="how requests are spread (sticky sessions, prefix affinity, one rank's port)",
+    ) or _balance(
+        inputs,
+        replicas,
+        lever="balance between the replicas",
+        others=f"{counted(len(replicas), 'other replica')} of this model",
+        look_up="how requests are spread (sticky sessions, prefix affinity, a replica out of rotation)",
+    )
+
+
+def _balance(inputs: AdviceInputs, them: Sequence[Signals], *, lever: str, others: str, look_up: str) -> Change | None:
+    usages = [one.slow.kv_usage.mean for one in them if _has_room(one) and one.slow.kv_usage is not None]
+    if not usages:
+        return None
+    return Change(
+        lever=lever,
+        reason=f"{len(usages)} of the {others}, at {percent(max(usages))} of its cache or less, have nobody waiting: look up {look_up}",
         effect="what waits here runs there",
-        caution="before another replica: the server has the room already",
+        caution="before another replica: the room is there already",
         gain=None if (waiting := inputs.signals.fast.waiting) is None else waiting.mean,
     )
+
+
+def _does_the_same(one: Signals, as_this: Signals) -> bool:
+    """Both answer whole requests, or both are the prefill (or both the decode) side of a pair, as far as requests have told."""
+    if one.output_tokens is None or as_this.output_tokens is None:
+        return False
+    return (one.output_tokens > _PREFILL_ONLY) == (as_this.output_tokens > _PREFILL_ONLY)
 
 
 def _has_room(signals: Signals) -> bool:
@@ -45,7 +71,7 @@ def _has_room(signals: Signals) -> bool:
 def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
     """More KV is wanted than one pool holds: scale out on KV demand, not on GPU utilisation."""
     demand = inputs.signals.demand_ratio
-    if demand is None or demand <= _FULL_DEMAND or not inputs.cache_is_used or ranks_out_of_balance(inputs) is not None:
+    if demand is None or demand <= _FULL_DEMAND or not inputs.cache_is_used or load_out_of_balance(inputs) is not None:
         return None
     wanted = f"running and waiting requests want {demand:.1f} times the pool of this engine"
     backlog = demand > _BACKLOG
@@ -62,7 +88,7 @@ def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
 
 def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
     """The limit was lowered as advised and preemptions ended: what still waits needs another server."""
-    if inputs.followed is None or not inputs.is_full or ranks_out_of_balance(inputs) is not None:
+    if inputs.followed is None or not inputs.is_full or load_out_of_balance(inputs) is not None:
         return None
     ratio = inputs.wanted / inputs.followed.after
     if ratio <= _FULL_DEMAND:
@@ -88,7 +114,7 @@ def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
 
 def replicas_for_compute(inputs: AdviceInputs) -> Change | None:
     """The processor is the limit: only another one, or a faster one, does more."""
-    if ranks_out_of_balance(inputs) is not None:
+    if load_out_of_balance(inputs) is not None:
         return None
     found = inputs.signals.saturation
     count = math.ceil(inputs.wanted / found.running_then) if found is not None and found.running_then > 0 else None
