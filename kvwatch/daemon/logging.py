@@ -42,7 +42,8 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processor=renderer))
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(max(level, logging.WARNING))
-    logging.getLogger("apscheduler").setLevel(logging.CRITICAL + 1)  # the schedule says itself what matters of it
+    for library in ("apscheduler", "urllib3"):  # what matters of them kvwatch says itself; urllib3 has a traceback for every odd header
+        logging.getLogger(library).setLevel(logging.CRITICAL + 1)
 
 
 def configure_process(settings: LogSettings) -> LogOutlet:

@@ -46,20 +46,20 @@ class Daemon(Measured):
         config = cwd / f"targets-{len(urls)}-{os.urandom(4).hex()}.json"
         config.write_text(json.dumps({"targets": urls}))  # JSON is YAML
         # Into a file: nobody would read a pipe, and the daemon would wait for it once it is full.
-        self._log = config.with_suffix(".log")
-        with self._log.open("w") as log:
+        self.log = config.with_suffix(".log")
+        with self.log.open("w") as log:
             super().__init__(subprocess.Popen([*command, f"--config.file={config}"], stderr=log))
         self.url = self._started()["url"]
 
     def _started(self):
         idle = threading.Event()
         for _ in range(600):
-            assert self.process.poll() is None, self._log.read_text()
-            for line in self._log.read_text().splitlines():
+            assert self.process.poll() is None, self.log.read_text()
+            for line in self.log.read_text().splitlines():
                 if '"kvwatch.started"' in line:
                     return json.loads(line)
             idle.wait(0.1)
-        raise AssertionError(self._log.read_text())
+        raise AssertionError(self.log.read_text())
 
     def text(self):
         """/metrics."""

@@ -14,7 +14,7 @@ import threading
 
 import pytest
 from live_process import PATIENCE, eventually, get
-from peers import answer, free_port
+from peers import BODY, answer, free_port
 
 from kvwatch.clock import SystemClock
 
@@ -94,6 +94,21 @@ def test_a_frozen_recorder_goes_on_when_it_is_thawed_and_ends_when_told(peer, tm
         finally:
             process.kill()
     assert len(output.read_text().splitlines()) >= asked.times
+
+
+ODD_HEADERS = {"no name": b": x", "no colon": b"X-A", "a space": b"X A: b", "a NUL": b"X\0A: b", "no ASCII": b"\xff: b", "folded": b"X-A: b\r\n c"}
+
+
+@pytest.mark.parametrize("header", ODD_HEADERS.values(), ids=list(ODD_HEADERS))
+def test_an_odd_header_of_a_target_costs_no_poll_and_no_line_of_log(peer, tmp_path, header):
+    asked = peer(lambda connection, _stopped: connection.sendall(answer(BODY, b"HTTP/1.1 200 OK", b"Content-Type: text/plain", header)))
+    log = tmp_path / "log"
+    with log.open("w") as stderr, daemon(asked.url, "--log.format=json", stderr=stderr) as (process, _url):
+        assert eventually(lambda: len(asked.requests) >= 4)
+        assert ends(process) < 2.0
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert len(events) <= 5, events
+    assert "target.failed" not in events
 
 
 def full_disk(stack):

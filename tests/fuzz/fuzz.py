@@ -6,7 +6,6 @@ Printed are the seed of each finding and what it was.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import sys
@@ -14,8 +13,12 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
+
+import wire
+from mutation import PAGE, mutated, one_line
 
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings
@@ -27,23 +30,6 @@ from kvwatch.model import ScrapeFailure
 from kvwatch.poller.discovery import read_file_sd
 from kvwatch.poller.vllm import parse_scrape
 
-_PAGE: Final = """\
-# HELP vllm:num_requests_running Number of requests
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="demo-8b"} 3.0
-vllm:num_requests_waiting{engine="0",model_name="demo-8b"} 2.0
-vllm:kv_cache_usage_perc{engine="0",model_name="demo-8b"} 0.97
-vllm:num_preemptions_total{engine="0",model_name="demo-8b"} 40.0
-vllm:generation_tokens_total{engine="0",model_name="demo-8b"} 4000.0
-vllm:prompt_tokens_total{engine="0",model_name="demo-8b"} 9000.0
-vllm:request_success_total{engine="0",finished_reason="stop",model_name="demo-8b"} 12.0
-vllm:e2e_request_latency_seconds_bucket{engine="0",le="1.0",model_name="demo-8b"} 4.0
-vllm:e2e_request_latency_seconds_bucket{engine="0",le="+Inf",model_name="demo-8b"} 9.0
-vllm:e2e_request_latency_seconds_sum{engine="0",model_name="demo-8b"} 31.0
-vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="160",kv_cache_size_tokens="2560"} 1.0
-process_start_time_seconds 1.7e+09
-http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 17.0
-"""
 _CONFIGURATION: Final = """\
 targets:
   - name: a
@@ -56,22 +42,9 @@ alertmanager: {urls: [http://am:9093], labels: {pod: x}}
 web: {listen_address: ":20058"}
 log: {level: info}
 """
+_SLOW_SECONDS: Final = 1.0
+"""Of processor time: the machine may have other work."""
 _SD: Final = '- targets: ["a:1", "b:2"]\n  labels: {instance: x, __scheme__: https}\n'
-_PIECES: Final = [
-    "NaN", "+Inf", "-1", "1e308", "-1e-308", "9" * 40, "1_000", "٣", "\0", "\x1b[2J", "\u2028", "{", "}", '"', "\\", "\n", "\r", "# EOF",
-    "[", "]", "&a", "*a", "<<: *w", "!!bool foo", "!!int ''", "!!timestamp x", "!!python/object:x", "~", "null", "true", "0x_", "1:2:3",
-    "? ", ": ", "- ", "@", "%", "\t", ",", "'", "|", ">", "dns+http://", "http://", "[::1", ":99999", "le=", "engine=", "vllm:", "�",
-]  # fmt: skip
-
-
-def mutated(text: str, noise: random.Random) -> str:
-    """The text with some pieces taken out, doubled, moved or replaced."""
-    for _ in range(noise.choice((1, 1, 2, 3, 8))):
-        at, to = sorted((noise.randint(0, len(text)), noise.randint(0, len(text))))
-        to = min(to, at + noise.choice((0, 1, 3, 10, 60)))
-        middle = noise.choice(("", noise.choice(_PIECES), text[at:to] * 2, chr(noise.randint(0, 0x2FFF)), noise.choice(_PIECES) * 50))
-        text = text[:at] + middle + text[to:]
-    return text
 
 
 def exposition(noise: random.Random) -> None:
@@ -85,11 +58,11 @@ def exposition(noise: random.Random) -> None:
     at = 0.0
     for _ in range(noise.choice((1, 2, 6))):
         at += settings.poll.interval * noise.choice((1, 1, 1, 7))
-        page = mutated(_PAGE, noise).encode("utf-8", "surrogatepass")
+        page = mutated(PAGE, noise).encode("utf-8", "surrogatepass")
         try:
             faults = judge.scraped(parse_scrape(page, at)).faults
         except ScrapeError as error:
-            _one_line(error.detail)
+            one_line(error.detail)
             faults = judge.failed(ScrapeFailure(at, error.reason, error.detail)).faults
         for fault in faults:
             raise fault
@@ -98,7 +71,7 @@ def exposition(noise: random.Random) -> None:
 def recording(noise: random.Random) -> None:
     """A recording, read and judged."""
     lines = [json.dumps({"kvwatch_recording": 1, "target": "a"})]
-    lines += [json.dumps({"t": 1000.0 + 5 * turn, "body": _PAGE.replace("4000.0", str(4000 + 10 * turn))}) for turn in range(4)]
+    lines += [json.dumps({"t": 1000.0 + 5 * turn, "body": PAGE.replace("4000.0", str(4000 + 10 * turn))}) for turn in range(4)]
     content = mutated("\n".join(lines) + "\n", noise).encode("utf-8", "surrogatepass")
     if noise.random() < 0.3:
         content = bytes(byte if noise.random() > 0.001 else noise.randint(0, 255) for byte in content)
@@ -107,12 +80,12 @@ def recording(noise: random.Random) -> None:
         path.write_bytes(content)
         judge = judge_for(Settings())
         try:
-            with Reader(path, _one_line) as reader:
+            with Reader(path, one_line) as reader:
                 for entry in reader:
                     for row in rows_of(entry, reader.target, judge):
                         json.dumps(row.as_json())
         except RecordingError as error:
-            _one_line(str(error))
+            one_line(str(error))
 
 
 def configuration(noise: random.Random) -> None:
@@ -129,37 +102,37 @@ def configuration(noise: random.Random) -> None:
             load(Arguments())  # type: ignore[arg-type]  # all that is looked at
         except ConfigError as error:
             for line in error.errors:
-                _one_line(line)
+                one_line(line)
         path.write_bytes(mutated(_SD, noise).encode("utf-8", "surrogatepass"))
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             read_file_sd(path)
 
 
-KINDS: Final[dict[str, Callable[[random.Random], None]]] = {
-    "exposition": exposition,
-    "recording": recording,
-    "configuration": configuration,
+KINDS: Final[dict[str, Callable[[], AbstractContextManager[Callable[[random.Random], None]]]]] = {
+    "exposition": lambda: nullcontext(exposition),
+    "recording": lambda: nullcontext(recording),
+    "configuration": lambda: nullcontext(configuration),
+    "alertmanager": wire.alertmanager,
+    "answer": wire.answer,
+    "request": wire.request,
 }
-
-
-def _one_line(text: str) -> None:
-    if "\n" in text or not text.isprintable():
-        raise AssertionError(f"not one printable line: {text!r}")
+"""What is open while inputs are tried, and gives what tries one."""
 
 
 def findings(kind: str, count: int, first: int = 0) -> list[tuple[int, str]]:
     """The seeds from *first* on that found something, and what."""
-    found = []
-    for seed in range(first, first + count):
-        began = time.process_time()
-        try:
-            KINDS[kind](random.Random(seed))  # noqa: S311 - a seed is to be repeated
-        except Exception:  # noqa: BLE001 - this is what is looked for
-            found.append((seed, traceback.format_exc(limit=-3)))
-        took = time.process_time() - began
-        if took > 1.0:
-            found.append((seed, f"took {took:.1f} s"))
-    return found
+    with KINDS[kind]() as attempt:
+        return [(seed, what) for seed in range(first, first + count) if (what := _finding(attempt, seed)) is not None]
+
+
+def _finding(attempt: Callable[[random.Random], None], seed: int) -> str | None:
+    began = time.process_time()
+    try:
+        attempt(random.Random(seed))  # noqa: S311 - a seed is to be repeated
+    except Exception:  # noqa: BLE001 - this is what is looked for
+        return traceback.format_exc(limit=-3)
+    took = time.process_time() - began
+    return f"took {took:.1f} s" if took > _SLOW_SECONDS else None
 
 
 if __name__ == "__main__":

@@ -95,7 +95,15 @@ def test_a_level_hides_what_is_below_it():
 def test_other_libraries_take_the_same_form_and_are_heard_from_warning_on():
     stream = io.StringIO()
     logged(stream, level="debug")
-    logging.getLogger("urllib3").warning("retrying %s", "x")
-    logging.getLogger("urllib3").info("hidden")
+    logging.getLogger("asyncio").warning("retrying %s", "x")
+    logging.getLogger("asyncio").info("hidden")
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["event"] == "retrying x"
+
+
+@pytest.mark.parametrize("library", ["apscheduler.scheduler", "urllib3.connection"])
+def test_what_kvwatch_says_itself_no_library_says_again(library):
+    stream = io.StringIO()
+    logged(stream, level="debug")
+    logging.getLogger(library).error("failed", exc_info=ValueError("x"))
+    assert stream.getvalue() == ""
