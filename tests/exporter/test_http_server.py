@@ -79,6 +79,19 @@ def test_connections_are_kept_and_reused(running):
             assert connection.getresponse().read() == b"hello\n"
 
 
+def test_no_part_of_an_answer_waits_until_the_part_before_is_acknowledged(running):
+    """A client acknowledges after up to 40 ms; some requests on, it no longer does so at once."""
+    _, connect = running
+    took = []
+    with closing(connect()) as connection:
+        for _ in range(40):
+            began = time.perf_counter()
+            connection.request("GET", "/")
+            connection.getresponse().read()
+            took.append(time.perf_counter() - began)
+    assert sorted(took)[len(took) // 2] < 0.035
+
+
 def test_the_server_header_names_no_version(running):
     _, connect = running
     with closing(connect()) as connection:

@@ -96,7 +96,14 @@ def test_a_frozen_recorder_goes_on_when_it_is_thawed_and_ends_when_told(peer, tm
     assert len(output.read_text().splitlines()) >= asked.times
 
 
-ODD_HEADERS = {"no name": b": x", "no colon": b"X-A", "a space": b"X A: b", "a NUL": b"X\0A: b", "no ASCII": b"\xff: b", "folded": b"X-A: b\r\n c"}
+ODD_HEADERS = {
+    "no name": b": x",
+    "no colon": b"X-A",
+    "a space": b"X A: b",
+    "a NUL": b"X\0A: b",
+    "no ASCII": b"\xff: b",
+    "folded": b"X-A: b\r\n c",
+}
 
 
 @pytest.mark.parametrize("header", ODD_HEADERS.values(), ids=list(ODD_HEADERS))

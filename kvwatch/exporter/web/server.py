@@ -119,6 +119,7 @@ class _Front:
         reader = asyncio.StreamReader(loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the end of an answer must not wait for what was sent before
             context = self._tls()
             timeouts = {} if context is None else {"ssl_handshake_timeout": REQUEST_SECONDS, "ssl_shutdown_timeout": _STOP_SECONDS}
             transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock, ssl=context, **timeouts)
