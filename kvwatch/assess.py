@@ -19,6 +19,8 @@ from kvwatch.classifier.overflow import with_overflow
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
 from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals, TargetView
+from kvwatch.runs.drift import Drift
+from kvwatch.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,9 @@ class Judgement:
 
 
 class Judge:
-    """The classifier, the advice and the alerts of one target, polled about every *interval* seconds."""
+    """The classifier, the advice and the alerts of one target, polled about every *interval* seconds, compared with *baseline* if given."""
 
-    def __init__(self, policy: Policy, known: KnownConfig, interval: float) -> None:
+    def __init__(self, policy: Policy, known: KnownConfig, interval: float, baseline: Run | None = None) -> None:
         self._classifier = TargetClassifier(policy, known, interval=interval)
         self._policy = policy
         self._known = known
@@ -45,19 +47,25 @@ class Judge:
         """What is known, with the version the server names where the operator has named none."""
         self._interval = interval
         self._target_alerts = TargetAlerts(interval)
+        self._drift = Drift(baseline)
 
-    def reconfigure(self, policy: Policy, known: KnownConfig) -> None:
-        """Judge by another policy, and by what the operator knows now, keeping every history."""
+    def reconfigure(self, policy: Policy, known: KnownConfig, baseline: Run | None = None) -> None:
+        """Judge by another policy and baseline, and by what the operator knows now, keeping every history."""
         self._policy, self._known = policy, known
         self._classifier.reconfigure(policy, known)
         for alerts in self._engine_alerts.values():
             alerts.reconfigure(policy)
+        self._drift.reconfigure(baseline)
 
     def scraped(self, scrape: Scrape, others: Sequence[TargetView] = ()) -> Judgement:
         """Judge a successful scrape; *others* is the last word on the targets that were named together with this one."""
         self._process_started = scrape.process_start_time
         self._of_version = self._with_version(scrape.vllm_version)
-        assessments = with_overflow(self._classifier.observe(scrape), scrape.engines_dropped)
+        compared = self._drift.observe(scrape)
+        assessments = [
+            replace(one, baseline=compared.get(one.verdict.engine)) if compared else one
+            for one in with_overflow(self._classifier.observe(scrape), scrape.engines_dropped)
+        ]
         return self._judgement(assessments, scrape.at, None, others)
 
     def _with_version(self, version: str | None) -> KnownConfig:
@@ -92,7 +100,8 @@ class Judge:
             beside = tuple(one.signals for one in ranks[_server(assessment)] if one is not assessment and one.signals is not None)
             neighbours = Neighbours(beside, tuple(replicas.get(_model(assessment), ())))
             advised = self._advised(at, assessment, neighbours, faults)
-            said.append(replace(advised, alerts=alerts.update(at, verdict, advised.signals, advised.advice)))
+            fires = alerts.update(at, verdict, advised.signals, advised.advice, advised.baseline)
+            said.append(replace(advised, alerts=fires))
         return Judgement(tuple(said), self._target_alerts.update(at, failure, others), tuple(faults))
 
     def _advised(self, at: float, assessment: Assessment, neighbours: Neighbours, faults: list[Exception]) -> Assessment:
@@ -123,9 +132,14 @@ def _by_model(others: Sequence[TargetView]) -> dict[str | None, list[Signals]]:
     return found
 
 
-def judge_for(settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None) -> Judge:
-    """A judge as *settings* want it; what *target* says of itself goes before what holds for all targets."""
-    return Judge(policy_of(settings), known_of(settings, target), settings.poll.interval if interval is None else interval)
+def judge_for(
+    settings: Settings, target: KnownConfig | None = None, *, interval: float | None = None, baseline: Run | None = None
+) -> Judge:
+    """A judge as *settings* want it; what *target* says of itself goes before what holds for all targets.
+
+    *baseline* is what `kvwatch.runs.drift.read_baseline` made of the file that the settings name.
+    """
+    return Judge(policy_of(settings), known_of(settings, target), settings.poll.interval if interval is None else interval, baseline)
 
 
 def policy_of(settings: Settings) -> Policy:

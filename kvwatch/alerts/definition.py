@@ -12,7 +12,7 @@ from typing import Final
 
 from kvwatch.alerts.times import HOLD_SECONDS
 from kvwatch.config.policy import Policy
-from kvwatch.model import Change, Severity, Signals, Verdict
+from kvwatch.model import BaselineComparison, Change, Severity, Signals, Verdict
 
 PROMETHEUS_PREFIX: Final = "KVWatch"
 """Alerts are called so in Prometheus and Alertmanager, whose names are shared with everybody else's."""
@@ -26,6 +26,7 @@ class Facts:
     verdict: Verdict
     signals: Signals | None
     advice: Sequence[Change] = ()
+    baseline: BaselineComparison | None = None
 
 
 Condition = Callable[[Facts], bool | None]

@@ -15,7 +15,7 @@ from kvwatch.alerts.state import AlertPhase, AlertState
 from kvwatch.alerts.target_down import Failures, describe
 from kvwatch.alerts.times import EVIDENCE_SECONDS, at_least
 from kvwatch.config.policy import Policy
-from kvwatch.model import Alert, Change, ScrapeFailure, Signals, TargetView, Verdict
+from kvwatch.model import Alert, BaselineComparison, Change, ScrapeFailure, Signals, TargetView, Verdict
 
 
 class _Announced:
@@ -48,9 +48,16 @@ class EngineAlerts:
         """Alert by another policy; what fires goes on until its condition says otherwise."""
         self._policy = policy
 
-    def update(self, at: float, verdict: Verdict, signals: Signals | None, advice: Sequence[Change] = ()) -> tuple[Alert, ...]:
+    def update(
+        self,
+        at: float,
+        verdict: Verdict,
+        signals: Signals | None,
+        advice: Sequence[Change] = (),
+        baseline: BaselineComparison | None = None,
+    ) -> tuple[Alert, ...]:
         """What fires after a poll; ``signals`` is ``None`` where it failed. `Alert.since` is when it began to fire."""
-        facts = Facts(self._policy, verdict, signals, advice)
+        facts = Facts(self._policy, verdict, signals, advice, baseline)
         firing = (
             known.update(at, definition.condition(facts), partial(definition.describe, facts), definition.seconds_before(facts))
             for definition, known in self._alerts

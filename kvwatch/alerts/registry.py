@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kvwatch.alerts import (
+    baseline_regressed,
     compute_bound,
     engine_stalled,
     kv_bound,
@@ -26,6 +27,7 @@ ENGINE_ALERTS: Final = (
     kv_scale_out.ALERT,
     compute_bound.ALERT,
     latency_objective_missed.ALERT,
+    baseline_regressed.ALERT,
     watcher_blind.ALERT,
 )
 TARGET_DOWN: Final = target_down.ALERT

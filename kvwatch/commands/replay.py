@@ -31,6 +31,7 @@ from kvwatch.incident.report_html import as_html
 from kvwatch.incident.report_text import as_markdown
 from kvwatch.incident.sources import EntrySource, open_source
 from kvwatch.incident.table import render
+from kvwatch.runs.drift import read_baseline
 
 DESCRIPTION: Final = "Shows what kvwatch would have said over a recording, a log of vLLM,\nor what a Prometheus has scraped of vLLM."
 
@@ -122,16 +123,16 @@ def _sources(arguments: argparse.Namespace, settings: Settings, export: Export) 
     if bool(arguments.files) == (past is not None):
         raise UsageError("replay needs either recordings or --prometheus")
     flags = KnownConfig(max_num_seqs=arguments.max_num_seqs, max_num_batched_tokens=arguments.max_num_batched_tokens)
-    known = first_known(flags, settings.vllm)
+    known, baseline = first_known(flags, settings.vllm), read_baseline(settings.baseline)
     if past is not None:
-        yield _prometheus_rows(past, Replayer(settings, known, arguments.interval, _complain, export.keep))
+        yield _prometheus_rows(past, Replayer(settings, known, arguments.interval, _complain, export.keep, baseline))
         return
     if arguments.export and len(arguments.files) > 1:
         raise UsageError("--export takes one file: a recording is of one target")
     for path in arguments.files:
         with open_source(path, _complain, now=SystemClock().unix()) as source:
             known_here = first_known(flags, source.known, settings.vllm)
-            yield _file_rows(source, Replayer(settings, known_here, arguments.interval, _complain, export.keep))
+            yield _file_rows(source, Replayer(settings, known_here, arguments.interval, _complain, export.keep, baseline))
 
 
 def _file_rows(source: EntrySource, replayer: Replayer) -> Iterator[ReplayRow]:

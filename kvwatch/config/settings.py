@@ -198,6 +198,8 @@ class Settings(BaseSettings):
     thresholds: Thresholds = Thresholds()
     objectives: Objectives = Objectives()
     vllm: KnownConfig = KnownConfig()
+    baseline: Path | None = None
+    """A file of ``kvwatch snapshot``; every engine of its model is compared with it, ten minutes at a time."""
     alertmanager: AlertmanagerSettings = AlertmanagerSettings()
     gpu: GpuSettings = GpuSettings()
     web: WebSettings = WebSettings()

@@ -22,6 +22,7 @@ from kvwatch.errors import ConfigError
 from kvwatch.exporter.web.access import Access
 from kvwatch.poller.discovery import Discovery
 from kvwatch.process_signals import STOPPING, received
+from kvwatch.runs.drift import read_baseline
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +36,11 @@ _DRAIN_SECONDS: Final = 0.2
 def check(settings: Settings) -> None:
     """Look at what the settings name, as a start would. Raises `ConfigError` with everything that cannot be used."""
     errors: list[str] = []
-    for attempt in (partial(Access, settings.web), partial(Discovery, settings.targets, settings.discovery)):
+    for attempt in (
+        partial(Access, settings.web),
+        partial(Discovery, settings.targets, settings.discovery),
+        partial(read_baseline, settings.baseline),
+    ):
         try:
             attempt()
         except ConfigError as error:

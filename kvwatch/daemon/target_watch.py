@@ -14,6 +14,7 @@ from kvwatch.daemon.watch_log import announce
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.metrics.telemetry import Telemetry
 from kvwatch.model import MOST_ENGINES, Assessment, Cause, FailureReason, Scrape, ScrapeFailure, State, TargetView, Verdict
+from kvwatch.runs.run import Run
 
 _log = structlog.get_logger(__name__)
 
@@ -51,13 +52,15 @@ class TargetWatch:
         self._dropped = 0
         self._change: Callable[[], None] | None = None
 
-    def reconfigure(self, target: TargetSettings, read: ReadTarget, policy: Policy, known: KnownConfig) -> None:
+    def reconfigure(
+        self, target: TargetSettings, read: ReadTarget, policy: Policy, known: KnownConfig, baseline: Run | None = None
+    ) -> None:
         """From the next tick on watch *target*, the same URL under the same name, by other settings; histories are kept."""
         self.target = target
 
         def change() -> None:
             self._read = read
-            self._judge.reconfigure(policy, known)
+            self._judge.reconfigure(policy, known, baseline)
 
         self._change = change  # made by the thread that ticks: a judge is nobody else's meanwhile
 

@@ -35,6 +35,7 @@ from kvwatch.exporter.web.status import status_json
 from kvwatch.model import Scrape, TargetView
 from kvwatch.poller.discovery import Discovery
 from kvwatch.poller.target import TargetReader
+from kvwatch.runs.drift import read_baseline
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ class Daemon:
         log_lines_dropped: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
-        self._pace = pace
+        self._pace, self._baseline = pace, read_baseline(settings.baseline)
         self._clock = clock
         self._read = read
         self._reload_over_http = reload if settings.web.enable_lifecycle else None
@@ -94,8 +95,7 @@ class Daemon:
 
     def start(self) -> None:
         """Bind the port and begin to poll. Raises `ConfigError` when the port or the certificate cannot be used."""
-        web = self._settings.web
-        host, port = web.host_port
+        host, port = self._settings.web.host_port
         sources = Sources(
             registry=self._telemetry.registry,
             page=self._page.render,
@@ -105,7 +105,7 @@ class Daemon:
             ready=self.ready,
             reload=self._reload_over_http,
         )
-        access = Access(web)
+        access = Access(self._settings.web)
         self._server = serve(with_login(make_app(sources), lambda: access.users), host=host, port=port, tls=access.context)
         self._push.start()
         self._follow(self._discovery.fixed())
@@ -128,7 +128,7 @@ class Daemon:
         Certificates and the file of the web configuration need no reload: they are read again when they change.
         """
         needs_restart = differing(self._settings, settings)
-        discovery = self._discovery_of(settings)
+        discovery, baseline = self._discovery_of(settings), read_baseline(settings.baseline)
         with self._following:
             fixed = {"web": self._settings.web, "alertmanager": self._settings.alertmanager, "log": self._settings.log}
             poll = settings.poll.model_copy(update={"interval": self._settings.poll.interval})
@@ -136,7 +136,7 @@ class Daemon:
             self._page.storm_ratio = settings.thresholds.storm_ratio
             self._collector.name_windows(settings.window.fast, settings.window.slow)
             discovery.succeed(self._discovery)
-            self._discovery = discovery
+            self._discovery, self._baseline = discovery, baseline
             for watch in self._watches.values():
                 self._reconfigure(watch, watch.target)
         self._schedule.remove(_DISCOVERY)
@@ -199,7 +199,7 @@ class Daemon:
 
     def _reconfigure(self, watch: TargetWatch, target: TargetSettings) -> None:
         """Go on watching the same URL, as the settings say now."""
-        watch.reconfigure(target, self._reader(target), policy_of(self._settings), known_of(self._settings, target))
+        watch.reconfigure(target, self._reader(target), policy_of(self._settings), known_of(self._settings, target), self._baseline)
 
     def _add(self, target: TargetSettings) -> None:
         interval = self._settings.poll.interval
@@ -207,7 +207,7 @@ class Daemon:
             target,
             interval,
             read=self._reader(target),
-            judge=judge_for(self._settings, target),
+            judge=judge_for(self._settings, target, baseline=self._baseline),
             clock=self._clock,
             telemetry=self._telemetry,
             publish=self._publish,

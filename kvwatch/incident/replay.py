@@ -17,6 +17,7 @@ from kvwatch.incident.recording import Decimator, Entry
 from kvwatch.model import Alert, Assessment, FailureReason, ScrapeFailure
 from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
+from kvwatch.runs.run import Run
 
 _LOOK_AHEAD: Final = 100
 """Scrapes looked at to see how often a recorder asked."""
@@ -92,6 +93,8 @@ class Replayer:
     complain: Callable[[str], None]
     keep: Callable[[str, Entry], None]
     """Is given each scrape that is judged, with the name of its target."""
+    baseline: Run | None = None
+    """What the settings' baseline file holds."""
 
     def rows(self, entries: Iterator[tuple[str, Entry]]) -> Iterator[ReplayRow]:
         """One row per scrape and engine. Raises what *entries* raises, after the rows before."""
@@ -107,7 +110,8 @@ class Replayer:
                 continue
             self.keep(target, entry)
             if target not in judges:
-                judges[target] = judge_for(self.settings, self.known, interval=min(spacing, self.interval or _SLOWEST_GUESS))
+                slowest = min(spacing, self.interval or _SLOWEST_GUESS)
+                judges[target] = judge_for(self.settings, self.known, interval=slowest, baseline=self.baseline)
             yield from rows_of(entry, target, judges[target], memories[target])
 
 

@@ -20,7 +20,7 @@ from kvwatch.model.scrape import (
     counters_with,
 )
 from kvwatch.model.signals import GaugeStats, Quantiles, Saturation, Signals, Window
-from kvwatch.model.verdict import Alert, Assessment, Change, TargetView, Verdict, recommended_max_num_seqs
+from kvwatch.model.verdict import Alert, Assessment, BaselineComparison, BaselineLine, Change, TargetView, Verdict, recommended_max_num_seqs
 from kvwatch.model.vocabulary import CAUSES, Cause, EngineId, FailureReason, Severity, State
 
 __all__ = [
@@ -30,6 +30,8 @@ __all__ = [
     "MOST_ENGINES",
     "Alert",
     "Assessment",
+    "BaselineComparison",
+    "BaselineLine",
     "Cause",
     "Change",
     "CounterTrait",

@@ -54,6 +54,28 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineLine:
+    """One of the five lines of an engine against its baseline."""
+
+    name: str
+    """``throughput``, ``preemption``, ``ttft``, ``itl`` or ``p99``."""
+    change: float
+    """A share of the baseline; for the preemption ratio the difference."""
+    worse: bool
+    """By more than the line's tolerance."""
+    words: str
+    """What was measured, against what."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineComparison:
+    """How an engine stands to its baseline over a stretch of time; *refusals* say why it was not compared, and then there are no lines."""
+
+    lines: tuple[BaselineLine, ...]
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Assessment:
     """Everything kvwatch says of one engine after one scrape."""
 
@@ -68,6 +90,8 @@ class Assessment:
     """Seconds this engine has been seen in each state since it is known; every member present once an engine is known."""
     transitions: int = 0
     """State changes since this engine is known."""
+    baseline: BaselineComparison | None = None
+    """``None`` without a baseline, before the first stretch of time is over, and where the scrape failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,15 +120,13 @@ def _rung(found: Ladder, run: Run) -> Sequence[str]:
 
 def _cells(result: LineResult) -> tuple[str, str, str, str, str]:
     line = result.line
-    change = _ABSENT if result.change is None else f"{result.change:+.1%}".replace("%", " %")
+    change = result.change_shown or _ABSENT
     tolerance = f"{result.tolerance:.0%}".replace("%", " %")
     return line.title, _value(line, result.base), _value(line, result.candidate), change, tolerance
 
 
 def _value(line: ComparedLine, value: float | None) -> str:
-    if value is None:
-        return _ABSENT
-    return percent(value) if line.unit == "%" else _seconds(value) if line.unit == "s" else number(value)
+    return _ABSENT if value is None else line.shown(value)
 
 
 def _seconds(value: float | None) -> str:

@@ -13,6 +13,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from kvwatch.alerts.registry import DEFINITIONS
 from kvwatch.assess import Judge, Judgement
 from kvwatch.config.policy import KnownConfig, Objectives, Policy
 from kvwatch.model import EngineConfig, EngineId, FailureReason, Histogram, Scrape, ScrapeFailure, Snapshot
+from kvwatch.runs.meter import Meter
+from kvwatch.runs.run import Run
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "alerts.md"
 POLICY: Final = Policy(objectives=Objectives(time_to_first_token=2.0))
@@ -53,6 +56,13 @@ class Trouble:
     tokens: float = 500.0
     first_token: float = 0.5
     failure: FailureReason | None = None
+    tail: float = 300.0
+    """How long it is looked at afterwards."""
+
+    @property
+    def late(self) -> float:
+        """Requests that wait long for their first token."""
+        return self.finished if self.first_token > 1 else 0.0
 
 
 WELL: Final = Trouble(seconds=math.inf)
@@ -63,16 +73,17 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "KVScaleOut": Trouble(1300.0, waiting=20.0, kv_usage=0.99, preempted=2.0),
     "ComputeBound": Trouble(700.0, running=64.0, waiting=20.0, kv_usage=0.4),
     "LatencyObjectiveMissed": Trouble(800.0, first_token=5.0),
+    "BaselineRegressed": Trouble(3000.0, first_token=5.0, tail=1300.0),
     "TargetDown": Trouble(700.0, failure=FailureReason.CONNECT),
     "WatcherBlind": Trouble(700.0, failure=FailureReason.NOT_METRICS),
 }
 
 
-def answers(trouble: Trouble, interval: float, phase: float, lost: float, seed: int) -> Iterator[Answer]:
+def answers(trouble: Trouble, interval: float, phase: float, lost: float, seed: int, *, until: float | None = None) -> Iterator[Answer]:
     """What the polls bring."""
     chance = random.Random(seed)  # noqa: S311 - noise, not a secret
     end = ONSET + trouble.seconds
-    for number in range(int((end + 300.0) / interval)):
+    for number in range(int((end + trouble.tail if until is None else until) / interval) + (until is not None)):
         at = phase * interval + number * interval
         now = trouble if ONSET <= at < end else WELL
         during = max(0.0, min(at, end) - ONSET)
@@ -86,15 +97,24 @@ def answers(trouble: Trouble, interval: float, phase: float, lost: float, seed: 
 
 
 def _scrape(at: float, now: Trouble, total: Callable[[str], float]) -> Scrape:
-    slow = total("finished") if now.first_token > 1 else 0.0
-    count = total("finished")
-    first = Histogram((1.0, 2.0, 10.0), (count - slow, count - slow, count, count), None)
+    late, count = total("late"), total("finished")
+    first = Histogram((1.0, 2.0, 10.0), (count - late, count - late, count, count), None)
     snapshot = Snapshot(
         ENGINE, at, running=now.running, waiting=now.waiting, kv_usage=now.kv_usage,
         preemptions=total("preempted"), finished=count, generation_tokens=total("tokens"), prompt_tokens=total("tokens"),
         steps=total("tokens") / 20, time_to_first_token=first, config=CONFIG,
     )  # fmt: skip
     return Scrape(at, (snapshot,))
+
+
+@cache
+def baseline() -> Run:
+    """Ten minutes of the engine while it is well."""
+    meter = Meter(KNOWN)
+    for one in answers(WELL, 15.0, 0.0, 0.0, 0, until=600.0):
+        assert isinstance(one, Scrape)
+        meter.add(one)
+    return meter.run("well")
 
 
 def firing(name: str, judged: list[tuple[float, Answer, Judgement]]) -> list[float]:
@@ -118,7 +138,7 @@ def firing_in_prometheus(name: str, judged: list[tuple[float, Answer, Judgement]
         names = {alert.name for alert in target.update(at, answer if isinstance(answer, ScrapeFailure) else None)}
         for one in said.assessments:
             alerts = engines.setdefault(one.verdict.engine, EngineAlerts(POLICY, SCRAPE))
-            names |= {alert.name for alert in alerts.update(at, one.verdict, one.signals, one.advice)}
+            names |= {alert.name for alert in alerts.update(at, one.verdict, one.signals, one.advice, one.baseline)}
         if name in names:
             found.append(at)
     return found
@@ -129,7 +149,7 @@ def measured(name: str, interval: float, lost: float) -> dict[str, Cell]:
     trouble, worst = TROUBLES[name], dict.fromkeys(ROADS, (0, 0))
     end = ONSET + trouble.seconds
     for phase, seed in product((0.02, 0.35, 0.68), range(3 if lost else 1)):
-        judge = Judge(POLICY, KNOWN, interval)
+        judge = Judge(POLICY, KNOWN, interval, baseline())
         judged = [
             (one.at, one, judge.failed(one) if isinstance(one, ScrapeFailure) else judge.scraped(one))
             for one in answers(trouble, interval, phase, lost, seed)

@@ -12,6 +12,8 @@ from kvwatch.config.policy import Objectives, Policy
 from kvwatch.model import (
     CAUSES,
     Alert,
+    BaselineComparison,
+    BaselineLine,
     Cause,
     Change,
     EngineId,
@@ -399,3 +401,29 @@ def test_target_down_tells_whether_the_others_answer(others: list[str], said: st
 def test_only_the_storm_is_p1_and_only_two_alerts_are_pages() -> None:
     assert {name: dict(alert.labels) for name, alert in DEFINITIONS.items() if alert.labels} == {"PreemptionStorm": {"priority": "P1"}}
     assert {name for name, alert in DEFINITIONS.items() if alert.severity is Severity.CRITICAL} == {"PreemptionStorm", "EngineStalled"}
+
+
+SLOWER = BaselineLine("ttft", change=0.5, worse=True, words="time to first token, P95 1.20 s against 800 ms (+50.0 %)")
+AS_BEFORE = BaselineLine("itl", change=0.02, worse=False, words="inter-token latency, P95 20 ms against 20 ms (+2.0 %)")
+REGRESSED = BaselineComparison((SLOWER, AS_BEFORE))
+
+
+def test_an_engine_worse_than_its_baseline_warns_after_half_an_hour_with_the_lines_that_got_worse() -> None:
+    alerts = EngineAlerts(Policy())
+    assert held(alerts, 1795.0, *CALM, (), REGRESSED) == ()
+    (fired,) = alerts.update(1800.0, *CALM, (), REGRESSED)
+    assert (fired.name, fired.severity) == ("BaselineRegressed", Severity.WARNING)
+    assert "time to first token, P95 1.20 s against 800 ms (+50.0 %)" in fired.description
+    assert "inter-token" not in fired.description
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        pytest.param(None, id="there is no baseline"),
+        pytest.param(BaselineComparison((AS_BEFORE,)), id="no line is worse"),
+        pytest.param(BaselineComparison((), ("the loads differ",)), id="another load"),
+    ],
+)
+def test_without_a_line_that_got_worse_the_baseline_warns_nobody(baseline: BaselineComparison | None) -> None:
+    assert held(EngineAlerts(Policy()), 4000.0, *CALM, (), baseline) == ()

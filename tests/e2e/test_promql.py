@@ -52,6 +52,7 @@ MAY_BE_SILENT = {
     "KVWatchEngineStalled": "tokens come out all the time",
     "KVWatchComputeBound": "the cache binds and not the compute side",
     "KVWatchLatencyObjectiveMissed": "no objective is set",
+    "KVWatchBaselineRegressed": "no baseline is set",
     "KVWatchWatcherBlind": "warming up may be over before the first scrape",
 }
 """Alerts about something else than a storm, and why they may say nothing in one. All other expressions must return data."""

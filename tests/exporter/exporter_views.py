@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from kvwatch.model import (
     Alert,
     Assessment,
+    BaselineComparison,
+    BaselineLine,
     Cause,
     Change,
     EngineId,
@@ -112,6 +114,9 @@ STORMING = Assessment(
     advice=(LOWER_SEQUENCES,),
     state_seconds={State.HEALTHY: 500.0, State.KV_BOUND: 60.0, State.COMPUTE_BOUND: 0.0, State.UNKNOWN: 8.5},
     transitions=2,
+    baseline=BaselineComparison(
+        (BaselineLine("ttft", change=0.5, worse=True, words="time to first token, P95 1.20 s against 800 ms (+50.0 %)"),)
+    ),
 )
 
 VIEW = TargetView(
@@ -140,6 +145,7 @@ def failed(view: TargetView = VIEW, *, reason: FailureReason = FailureReason.TIM
                 known,
                 verdict=replace(known.verdict, state=State.UNKNOWN, cause=Cause.UNREACHABLE, evidence=(detail,), since=at),
                 signals=None,
+                baseline=None,
                 alerts=(),
                 advice=(),
             )

@@ -18,7 +18,7 @@ from kvwatch.exporter.web.overview import COLUMNS, ordered, rows_of
 from kvwatch.exporter.web.page import CONTENT_SECURITY_POLICY, DETAILED_UP_TO, StatusPage
 from kvwatch.exporter.web.runbook import runbook
 from kvwatch.exporter.web.selection import Selection
-from kvwatch.model import Alert, Cause, EngineId, Severity, State, TargetView
+from kvwatch.model import Alert, BaselineComparison, Cause, EngineId, Severity, State, TargetView
 
 
 class Reader(HTMLParser):
@@ -77,6 +77,14 @@ def test_one_engine_is_shown_in_full():
         "Give gpu.url",
     ):
         assert said in text
+
+
+def test_the_lines_against_the_baseline_are_shown_or_why_there_are_none():
+    assert "time to first token, P95 1.20 s against 800 ms (+50.0 %)" in read(VIEW).text
+    refused = replace(STORMING, baseline=BaselineComparison((), ("the loads differ: 2.00 and 1.00 requests/s",)))
+    page = read(replace(VIEW, assessments=(refused,))).text
+    assert "Against the baseline" not in page
+    assert "Not compared: the loads differ: 2.00 and 1.00 requests/s." in page
 
 
 def test_one_engine_needs_no_overview():

@@ -65,6 +65,12 @@ def test_a_storming_engine_is_told_in_full():
                 "gain": None,
             }
         ],
+        "baseline": {
+            "lines": [
+                {"name": "ttft", "change": 0.5, "worse": True, "words": "time to first token, P95 1.20 s against 800 ms (+50.0 %)"},
+            ],
+            "refusals": [],
+        },
     }
     assert signals["running"] == 12.0
     assert signals["capacity_tokens"] == 24_576

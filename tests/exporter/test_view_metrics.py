@@ -184,6 +184,7 @@ def test_every_known_alert_is_zero_until_it_fires():
         ("KVScaleOut", "warning"): 0.0,
         ("ComputeBound", "warning"): 0.0,
         ("LatencyObjectiveMissed", "warning"): 0.0,
+        ("BaselineRegressed", "warning"): 0.0,
         ("TargetDown", "warning"): 0.0,
         ("WatcherBlind", "warning"): 0.0,
     }

@@ -143,5 +143,6 @@ def test_a_silence_of_the_runbook_names_all_that_tells_one_engine_from_another()
         "KVWatchKVScaleOut": one_model,
         "KVWatchComputeBound": one_model,
         "KVWatchLatencyObjectiveMissed": one_model,
+        "KVWatchBaselineRegressed": one_engine,
         "KVWatchDown": {"instance"},
     }

@@ -53,6 +53,8 @@ def test_the_change_of_a_share_is_a_difference_not_a_quotient():
         ({}, {"mean_output_tokens": 100.0}, "outputs of 200 and 100 tokens"),
         ({}, {"requests_per_second": 6.0, "concurrency": 64.0}, "3.00 and 6.00 requests/s, 32 and 64 at once"),
         ({"requests_per_second": None}, {"concurrency": 64.0}, "32 and 64 at once"),
+        ({}, {"requests_per_second": 3.4, "concurrency": 36.0}, "3.00 and 3.40 requests/s, 32 and 36 at once"),
+        ({}, {"requests_per_second": 2.6, "concurrency": 28.0}, "3.00 and 2.60 requests/s, 32 and 28 at once"),
     ],
 )
 def test_other_loads_and_thin_runs_are_not_compared(base, candidate, why):
@@ -68,11 +70,27 @@ def test_other_loads_and_thin_runs_are_not_compared(base, candidate, why):
         pytest.param({"concurrency": 90.0}, id="open arrivals: a slower server holds more requests"),
         pytest.param({"requests_per_second": 1.0}, id="a fixed number of clients: a slower server finishes fewer"),
         pytest.param({"mean_prompt_tokens": 330.0, "mean_output_tokens": 180.0}, id="another draw of the same lengths"),
+        pytest.param({"requests_per_second": 2.6, "concurrency": 36.0}, id="clients that wait and clients that do not"),
+        pytest.param({"requests_per_second": 3.2, "concurrency": 40.0}, id="hardly more requests, and slower"),
         pytest.param({"requests_per_second": None, "concurrency": None}, id="a source that does not say its load"),
     ],
 )
 def test_one_load_on_a_slower_server_is_still_one_load(candidate):
     assert compare(a_run(), a_run(**candidate)).refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("candidate", "outcome"),
+    [
+        pytest.param({"rate": 92.0, "requests_per_second": 2.8, "concurrency": 29.5}, "same", id="a twelfth less was asked for and done"),
+        pytest.param({"rate": 85.0, "requests_per_second": 2.8, "concurrency": 29.5}, "worse", id="less was done than was asked for"),
+        pytest.param({"rate": 92.0, "requests_per_second": 2.8, "concurrency": 32.0}, "worse", id="as many clients got less"),
+        pytest.param({"rate": 92.0, "requests_per_second": 3.0, "concurrency": 29.0}, "worse", id="as many requests gave less"),
+    ],
+)
+def test_less_throughput_is_a_regression_only_where_not_less_was_asked_for(candidate, outcome):
+    found = compare(a_run(), a_run(**candidate))
+    assert {result.line.name: result.outcome for result in found.results}["throughput"] == outcome
 
 
 def test_what_was_changed_is_told():

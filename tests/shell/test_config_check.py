@@ -19,6 +19,7 @@ GONE = "/nonexistent/file"
         ({"poll": {"bearer_token_file": GONE}}, f"poll.bearer_token_file {GONE}: it cannot be read"),
         ({"poll": {"ca_file": GONE}}, f"poll.ca_file {GONE}: it cannot be read"),
         ({"alertmanager": {"bearer_token_file": GONE}}, f"alertmanager.bearer_token_file {GONE}: it cannot be read"),
+        ({"baseline": GONE}, f"baseline {GONE}: No such file or directory"),
         (
             {"alertmanager": {"basic_auth": {"username": "a", "password_file": GONE}}},
             f"alertmanager.basic_auth.password_file {GONE}: it cannot be read",

@@ -77,6 +77,12 @@ ALERT_ACTIVE: Final = _gauge(
 RECOMMENDED_MAX_NUM_SEQS: Final = _gauge(
     "recommended_max_num_seqs", f"The --max-num-seqs kvwatch advises; there only while it advises a change of it. {_ALONE}"
 )
+BASELINE_CHANGE: Final = _gauge(
+    "baseline_change_ratio",
+    "How far a line of the engine is from the baseline that was configured, over the last ten minutes that were compared: a share of the "
+    "baseline, and the difference for line preemption. Above 0 is more, be it better or worse. Absent while the loads differ; "
+    f"/api/v1/status says why. {_ALONE}",
+)
 TARGET_UP: Final = _gauge("target_up", "1 if the last poll of the target's /metrics succeeded and is fresh, 0 otherwise.")
 LAST_SUCCESS: Final = _gauge(
     "last_successful_scrape_timestamp_seconds", "When the target last answered with vLLM metrics, unix time; 0 while it never has."
@@ -194,6 +200,7 @@ FAMILIES: Final = (
     *(latency.family for latency in LATENCIES),
     ALERT_ACTIVE,
     RECOMMENDED_MAX_NUM_SEQS,
+    BASELINE_CHANGE,
     TARGET_UP,
     LAST_SUCCESS,
     SCRAPE_DURATION,

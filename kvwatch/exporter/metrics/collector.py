@@ -125,6 +125,8 @@ def _engine_samples(assessment: Assessment, target: Labels, *, fresh: bool) -> I
     recommended = recommended_max_num_seqs(assessment.advice)
     if recommended is not None:
         yield catalogue.RECOMMENDED_MAX_NUM_SEQS, labels, float(recommended)
+    for line in () if assessment.baseline is None else assessment.baseline.lines:
+        yield catalogue.BASELINE_CHANGE, {**labels, "line": line.name}, line.change
     if assessment.signals is not None:
         yield from _signal_samples(assessment.signals, labels)
 

@@ -92,6 +92,8 @@ def blind_spots(view: TargetView, assessment: Assessment) -> Iterator[BlindSpot]
         if view.failure is None:
             yield BlindSpot("Every number", "There are not enough fresh polls to say anything.")
         return
+    if assessment.baseline is not None and assessment.baseline.refusals:
+        yield BlindSpot("The baseline", f"Not compared: {'; '.join(assessment.baseline.refusals)}.")
     for read, spot in _MISSING:
         if read(assessment.signals) is None:
             yield spot

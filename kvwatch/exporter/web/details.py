@@ -31,6 +31,8 @@ class Details:
     alerts: tuple[Alert, ...]
     advice: tuple[Change, ...]
     five_lines: tuple[Fact, ...]
+    baseline: tuple[str, ...]
+    """The lines that are compared with a baseline."""
     capacity: tuple[Fact, ...]
     charts: tuple[Chart, ...]
     blind_spots: tuple[BlindSpot, ...]
@@ -45,6 +47,7 @@ def details(row: EngineRow, points: tuple[Point, ...], timeline: Timeline, *, st
         alerts=(*row.view.alerts, *row.assessment.alerts),
         advice=row.assessment.advice,
         five_lines=_five_lines(signals),
+        baseline=() if row.assessment.baseline is None else tuple(line.words for line in row.assessment.baseline.lines),
         capacity=() if signals is None else _capacity(signals),
         charts=charts(points, timeline, interval=row.view.interval, storm_ratio=storm_ratio),
         blind_spots=tuple(blind_spots(row.view, row.assessment)),

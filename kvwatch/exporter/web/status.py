@@ -30,7 +30,8 @@ finite; times are RFC 3339 in UTC; durations are seconds. A target whose polls h
           "state_seconds": {"healthy": 512.0, ...},
           "signals": {"running": 12, "fast": {"seconds": 30, "preemption_ratio": 0.4, ...}, ...} | null,
           "alerts": [ALERT],
-          "advice": [{"lever", "current", "proposed", "reason", "effect", "caution", "gain"}]
+          "advice": [{"lever", "current", "proposed", "reason", "effect", "caution", "gain"}],
+          "baseline": {"lines": [{"name", "change", "worse", "words"}], "refusals": ["why it was not compared"]} | null
         }]
       }]
     }
@@ -136,6 +137,7 @@ def _engine(assessment: Assessment, moment: Instant) -> dict[str, object]:
         "signals": None if assessment.signals is None else _numbers(assessment.signals),
         "alerts": [_alert(alert, moment) for alert in assessment.alerts],
         "advice": [dataclasses.asdict(change) for change in assessment.advice],
+        "baseline": None if assessment.baseline is None else dataclasses.asdict(assessment.baseline),
     }
 
 
