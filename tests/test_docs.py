@@ -9,6 +9,7 @@ import shlex
 import pictures
 import pytest
 import yaml
+from pages_for_people import command_lines, commands_said, pages_for_people
 
 from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
 from kvwatch.commands.cli import COMMANDS, _parser
@@ -23,15 +24,9 @@ from kvwatch.plan.render import render_json
 
 
 @pytest.fixture(scope="module")
-def docs(repository):
+def docs():
     """Every page for people, by its path in the repository."""
-    pages = [
-        *repository.glob("*.md"),
-        *(repository / "docs").glob("*.md"),
-        *(repository / "deploy").rglob("*.md"),
-        repository / "rules" / "RUNBOOK.md",
-    ]
-    return {path.relative_to(repository).as_posix(): path.read_text("utf-8") for path in pages}
+    return pages_for_people()
 
 
 def families():
@@ -136,19 +131,6 @@ def test_the_readme_is_a_door(docs):
     assert len(docs["README.md"].split()) <= 1000
 
 
-def command_lines(text):
-    """Every line of a fenced block that calls kvwatch, its continuations joined, without its comment."""
-    for block in re.findall(r"^ *```[a-z]*\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
-        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-            if found := re.match(r"\s*(?:\$ )?kvwatch (.*)", line):
-                yield re.split(r"\s#\s|\s[|&>]|&&", found[1])[0].strip()
-
-
-def flags_said(text):
-    """Flags in running text: ``kvwatch COMMAND --flag``, inside one pair of backticks."""
-    return [found for found in re.findall(r"`kvwatch ([a-z][^`\n]*)`", text) if not found.endswith("…")]
-
-
 def test_every_command_line_of_the_docs_is_one_the_parser_takes(docs):
     lines = [(page, line) for page, text in docs.items() for line in command_lines(text)]
     assert len(lines) >= 5
@@ -167,7 +149,7 @@ def test_every_command_line_of_the_docs_is_one_the_parser_takes(docs):
 def test_every_flag_said_of_a_command_is_one_of_its_flags(docs):
     unknown = []
     for page, text in docs.items():
-        for said in flags_said(text):
+        for said in commands_said(text):
             command = said.split()[0]
             if command not in COMMANDS:
                 unknown.append((page, said, command))
