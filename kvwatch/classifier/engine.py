@@ -17,6 +17,7 @@ from kvwatch.classifier.preemption import is_storm
 from kvwatch.classifier.processes import Answer, Processes
 from kvwatch.classifier.rule import Candidate
 from kvwatch.classifier.rules import find
+from kvwatch.classifier.rules.pressure import slots_alone_bind, stands_at_ceiling
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
@@ -67,6 +68,8 @@ class EngineClassifier:
         self._http_when_alive: float | None = None
         self._hung = False
         """Silent for a while with clients still waiting: those that leave later leave because of it."""
+        self._proven_ceiling: float | None = None
+        """The batch at which slots alone were confirmed to bind; nothing once a larger one has been seen."""
         self._config = EngineConfig()
         self.seen_at = 0.0
 
@@ -83,7 +86,7 @@ class EngineClassifier:
         if before is not None:
             self._curve.note(before, snapshot)
         elif answer is not Answer.SAME or snapshot.at in self._history.restarts:
-            self._curve = ThroughputCurve()
+            self._curve, self._proven_ceiling = ThroughputCurve(), None
         clients_left = self._clients_left(snapshot, context.http_requests)  # looked at every time: it remembers
         if snapshot.asleep:
             return self.confirm(
@@ -104,10 +107,14 @@ class EngineClassifier:
             known=context.known,
             curve=self._curve,
             clients_left=clients_left,
+            proven_ceiling=self._proven_ceiling,
             process_cpu_ratio=context.cpu,
             gpu_utilization=context.gpu,
         )
-        return self.confirm(find(signals, self._policy), snapshot.at, signals)
+        found = self.confirm(find(signals, self._policy), snapshot.at, signals)
+        if found.verdict.cause is Cause.SEQUENCE_SLOTS and stands_at_ceiling(signals) and slots_alone_bind(signals):
+            self._proven_ceiling = self._history.highest_running
+        return found
 
     def confirm(self, finding: Candidate, at: float, signals: Signals | None = None) -> Assessment:
         """Put *finding* through the hysteresis and account for the time since the last word."""

@@ -56,8 +56,8 @@ class Hysteresis:
             return True
         if State.UNKNOWN in (now.state, finding.state) or now.cause is Cause.STALLED:
             return True  # a single token ends a stall
-        if finding.sustained and (now.state is State.HEALTHY or finding.cause is Cause.STALLED):
-            return True
+        if finding.sustained and (now.state is State.HEALTHY or finding.cause is Cause.STALLED or not self._onset):
+            return True  # the last: it lasted from one poll to the next, and they are far apart
         missed_at = self._cause_missed_at if finding.state is now.state else self._state_missed_at
         wait = self._onset if now.state is State.HEALTHY or finding.cause is Cause.IDLE else RECOVERY_SECONDS
         return missed_at is not None and at - missed_at >= wait

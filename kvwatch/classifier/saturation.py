@@ -21,9 +21,10 @@ _GROWTH: Final = 1.8
 _GAIN: Final = 1.10
 """…and yields less than this factor of what the smaller one did."""
 _LIKE: Final = 0.2
-"""Prefill tokens are cheaper than decoded ones, so only like mixtures are compared: shares of prompt tokens this close."""
-_LIKE_CONTEXT: Final = 1.5
-"""Longer contexts are dearer, so only sequences that hold shares of the pool within this factor are compared."""
+"""Prefill tokens are cheaper than decoded ones, so only like mixtures are compared: shares of prompt tokens this close…"""
+_LIKE_FACTOR: Final = 1.5
+"""…and shares of decoded ones within this factor: 98 % of prompts and 80 % are not alike. Longer contexts are dearer too, so it bounds the
+shares of the pool that sequences hold as well."""
 _CRAWL: Final = 4.0
 """A batch that yields less than one part in so many of what it did crawls (public reports: a fifth and much less)."""
 _WEIGHT: Final = 0.2
@@ -112,7 +113,7 @@ class ThroughputCurve:
             return None
         for level in self._alike(context):
             smaller = level.running >= _SMALLEST_BATCH / 2 and work.running >= _GROWTH * level.running
-            like = abs(level.prefill_share - work.prefill_share) <= _LIKE
+            like = abs(level.prefill_share - work.prefill_share) <= _LIKE and _alike(1 - level.prefill_share, 1 - work.prefill_share)
             if smaller and like and work.tokens_per_second < _GAIN * level.tokens_per_second:
                 return Saturation(level.running, level.tokens_per_second, work.running, work.tokens_per_second)
         return None
@@ -134,10 +135,14 @@ class ThroughputCurve:
                 for level in self._levels.values()
                 if level.seen >= _ENOUGH
                 and newest - level.at <= _FORGET_SECONDS
-                and (not context or not level.context or max(context, level.context) <= _LIKE_CONTEXT * min(context, level.context))
+                and (not context or not level.context or _alike(context, level.context))
             ),
             key=lambda level: level.running,
         )
+
+
+def _alike(one: float, other: float) -> bool:
+    return max(one, other) <= _LIKE_FACTOR * min(one, other)
 
 
 def _half_octave(value: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
@@ -11,6 +12,7 @@ from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.classifier.batch import batch, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
+from kvwatch.classifier.quiet import Quiet
 from kvwatch.classifier.saturation import ThroughputCurve, work_of
 from kvwatch.classifier.sizes import mean_of, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
 from kvwatch.classifier.windows import computed_prompt, gauge, increase, preemption_ratio, prefill_share, queue_of, rate, summarise
@@ -37,6 +39,7 @@ def derive(
     curve: ThroughputCurve,
     shape: PoolShape | None = None,
     clients_left: bool = False,
+    proven_ceiling: float | None = None,
     process_cpu_ratio: float | None = None,
     gpu_utilization: float | None = None,
 ) -> Signals:
@@ -105,7 +108,7 @@ def derive(
         tokens_per_step=tokens_per_step(fast, history.highest_running),
         prefill_token_share=prefill_share(fast_window),
         saturation=_saturation(fast_window, sequence_share, curve),
-        slowdown=None if history.quiet.thawed_since(fast[0].at) else _slowdown(fast_window, sequence_share, curve),
+        slowdown=None if _is_uneven(history.quiet, fast_window, fast[0].at) else _slowdown(fast_window, decoding, sequence_share, curve),
         queued_seconds=history.traffic.queued_seconds(),
         cool_seconds=history.traffic.cool_seconds(),
         preempted=preempted,
@@ -114,6 +117,7 @@ def derive(
         held_at_rest=history.traffic.held_at_rest,
         stall_patience=history.quiet.patience(),
         ceiling_known=known.max_num_seqs is not None,
+        ceiling_proven=proven_ceiling == history.highest_running,
         seconds_without_progress=history.quiet.seconds_without_progress(),
         seconds_without_life=history.quiet.seconds_without_life(),
     )
@@ -216,7 +220,17 @@ def _saturation(window: Window, context: float | None, curve: ThroughputCurve) -
     return None if work is None else curve.saturation(work, context)
 
 
-def _slowdown(window: Window, context: float | None, curve: ThroughputCurve) -> Saturation | None:
-    """Whether the same batch once got several times as much done; not asked where a sample found nothing running."""
+def _is_uneven(quiet: Quiet, window: Window, began: float) -> bool:
+    """Whether the rates of a window that *began* then say nothing of the engine's speed: after a stall, or among a few long steps."""
+    return quiet.thawed_since(began) or quiet.steps_fill(window.seconds)
+
+
+def _slowdown(window: Window, decoding: float | None, context: float | None, curve: ThroughputCurve) -> Saturation | None:
+    """Whether the same batch once got several times as much done; not asked where a sample found nothing running.
+
+    The batch is those that get tokens: a sequence in a long prefill yields none, and is not slow for that.
+    """
     work = work_of(window)
-    return None if work is None or window.running is None or not window.running.low else curve.slowdown(work, context)
+    if work is None or window.running is None or not window.running.low:
+        return None
+    return curve.slowdown(work if decoding is None else replace(work, running=min(work.running, decoding)), context)

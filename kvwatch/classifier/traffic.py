@@ -31,9 +31,9 @@ class Traffic:
         before, self._last = self._last, snapshot
         queued = bool(queue_of(snapshot))
         counted = before is not None and before.preemptions != snapshot.preemptions
-        cool = not queued and not counted and snapshot.kv_usage is not None and snapshot.kv_usage < _COOL
+        cool = not queued and snapshot.kv_usage is not None and snapshot.kv_usage < _COOL
         self._queued_since = _since(self._queued_since, snapshot.at, holds=queued)
-        self._cool_since = _since(self._cool_since, snapshot.at, holds=cool)
+        self._cool_since = _since(None if counted else self._cool_since, snapshot.at, holds=cool)
         if before is not None and (back := _back_to_the_queue(before, snapshot)) > 0:
             self._preempted.append((snapshot.at, back))
         while self._preempted and self._preempted[0][0] <= snapshot.at - self.span:

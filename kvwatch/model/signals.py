@@ -155,7 +155,9 @@ class Signals:
     """Seconds without any movement that may still be one of this engine's own slow steps."""
     ceiling_known: bool = False
     """Whether `running_ceiling` is max_num_seqs as given."""
+    ceiling_proven: bool = False
+    """Whether a queue was once confirmed to stand at that count although the cache had room, and no larger batch was seen since."""
     seconds_without_progress: float | None = None
-    """Time since any token counter moved while there was work; ``None`` without work."""
+    """Time since any token counter moved or a prompt got further (the cache grew) while there was work; ``None`` without work."""
     seconds_without_life: float | None = None
     """Time since any number of this engine moved at all, gauges included, while there was work."""

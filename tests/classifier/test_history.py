@@ -95,7 +95,8 @@ def test_a_missed_poll_or_two_is_no_gap():
     ("last", "without_progress", "without_life"),
     [
         pytest.param({"generation_tokens": 7.0}, 0, 0, id="a token came"),
-        pytest.param({"kv_usage": 0.5}, 20, 0, id="only a gauge moved: the engine steps, no token comes"),
+        pytest.param({"kv_usage": 0.3}, 20, 0, id="only a gauge moved: the engine steps, no token comes"),
+        pytest.param({"kv_usage": 0.5}, 0, 0, id="more is held than ever since the last token: a prompt gets further"),
         pytest.param({}, 20, 20, id="nothing moved"),
         pytest.param({"running": 0.0, "waiting": 0.0}, None, None, id="no work, no question"),
     ],

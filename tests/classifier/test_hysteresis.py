@@ -53,6 +53,13 @@ def test_polls_far_apart_are_sustained_evidence_by_themselves():
     assert said([OK, SLOTS], interval=15.0) == [OK, SLOTS]
 
 
+def test_health_that_lasted_from_one_poll_to_the_next_is_believed_where_they_are_far_apart():
+    for interval, expected in ((5.0, Cause.PREEMPTING), (15.0, Cause.OK)):
+        settled = Hysteresis(interval)
+        settled.settle(Candidate(*PREEMPTING, ()), at=0.0)
+        assert settled.settle(Candidate(*OK, (), sustained=True), at=interval).cause is expected
+
+
 def test_since_is_when_the_state_began_and_survives_a_change_of_cause():
     settled = Hysteresis(5.0)
     for at, (state, cause) in enumerate([OK, PREEMPTING, PREEMPTING, ADMISSION, ADMISSION, ADMISSION, ADMISSION]):

@@ -15,7 +15,10 @@ from kvwatch.assess import Judge
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import Cause, EngineConfig, Scrape, Snapshot
 
-COUNTERS = ("preemptions", "finished", "generation_tokens", "prompt_tokens", "steps", "prompt_length_sum", "generation_length_sum")
+COUNTERS = (
+    "preemptions", "finished", "generation_tokens", "prompt_tokens", "steps",
+    "prompt_length_sum", "generation_length_sum", "prefill_time_sum",
+)  # fmt: skip
 BEFORE = dict.fromkeys(COUNTERS, 1000.0) | {"prompt_length_sum": 1_000_000.0, "generation_length_sum": 400_000.0}
 """A thousand requests of 1000 + 400 tokens have come and gone."""
 POOL = EngineConfig(num_gpu_blocks=6251, block_size=16)
@@ -43,10 +46,10 @@ def series(*parts) -> Iterator[tuple[float, dict, dict]]:
         begin = end
 
 
-def play(parts, interval, known=None, config=POOL, start=None):
-    """Verdict and alerts at each poll; *start* says which process answers at a time."""
+def play(parts, interval, known=None, config=POOL, *, start=None, prefill=1000.0):
+    """Verdict and alerts at each poll; *start* says which process answers at a time, *prefill* how long all prompts took before (s)."""
     judge = Judge(Policy(), known or KnownConfig(), interval)
-    totals, due, said = Counter(BEFORE), 0.0, []
+    totals, due, said = Counter(BEFORE | {"prefill_time_sum": prefill}), 0.0, []
     for t, gauges, gains in series(*parts):
         totals.update(gains)
         if t < due:
@@ -243,3 +246,82 @@ def test_limits_that_alternate_do_not_keep_an_old_verdict_alive(interval):
     roomy, full = busy(8.0, 0.5, 80.0, waiting=5.0), busy(6.0, 0.97, 60.0, waiting=5.0)
     said = play(((30, busy(3.0, 0.2, 30.0)), (300, cycle(2 * interval, roomy, full))), interval)
     assert not causes(said, 30 + 12 + 2 * interval, 300) & {"ok", "idle", "kv_high"}
+
+
+@pytest.mark.parametrize("interval", [1.0, 5.0, 15.0, 60.0])
+@pytest.mark.parametrize("seconds", [150, 600])
+def test_a_prompt_that_takes_minutes_in_chunks_is_no_stall(seconds, interval):
+    """One token at its end; until then nothing but the cache moves."""
+    chunks = lambda t: ({"running": 1.0, "waiting": 2.0, "kv_usage": 0.1 + 0.8 * (t - 60) / seconds}, {})  # noqa: E731
+    said = play(((60, busy(1.0, 0.1, 10.0)), (60 + seconds, chunks), (100 + seconds, busy(1.0, 0.9, 10.0))), interval)
+    assert "stalled" not in causes(said, 0, 100 + seconds)
+
+
+@every
+def test_a_prompt_that_is_computed_again_and_again_is_a_stall(interval):
+    """It nearly fills the pool every 40 s, is thrown out and starts again: no token, and no preemption is counted."""
+    laps = lambda t: ({"running": 1.0, "waiting": 1.0, "kv_usage": 0.98 * ((t - 60) % 40) / 40}, {"steps": 1.0})  # noqa: E731
+    said = play(((60, busy(1.0, 0.1, 10.0)), (400, laps)), interval)
+    assert causes(said, 60 + 40 + 60 + 4 * interval, 400) == {"stalled"}  # by then the polls have seen its highest
+
+
+@every
+def test_steps_as_long_as_a_whole_prompt_are_no_stall(interval):
+    """Without chunks a prompt of this server takes 25 s, and vLLM has counted that since it started.
+
+    No gauge shows that one has come before its step ends, so the first may look like a stall.
+    """
+    step = cycle(50, busy(2.0, 0.4, 0.0), busy(2.0, 0.4, 60.0, prompt=1000.0, finished=0.04, prefill_time_sum=1.0))
+    said = play(((50, busy(2.0, 0.4, 20.0)), (500, step)), interval, prefill=25_000.0)
+    assert causes(said, 100 + 9 * interval, 500) == {"ok"}
+
+
+@every
+def test_slots_that_once_bound_alone_still_bind_when_the_cache_fills_up_behind_them(interval):
+    """Four slots, and requests that grow until no fifth would fit: more blocks would admit nobody."""
+    fills = lambda t: busy(4.0, min(0.95, 0.4 + t / 400), 40.0, waiting=3.0)  # noqa: E731
+    said = play(((400, fills),), interval)
+    assert causes(said, 40, 400) == {"sequence_slots"}
+
+
+@every
+def test_a_batch_that_swings_below_the_slots_that_once_bound_is_short_of_blocks(interval):
+    slots, more = busy(6.0, 0.5, 60.0, waiting=5.0), {"waiting": 5.0, "prompt": 100.0, "finished": 0.1, "first_tokens": 0.1}
+    swings = cycle(8 * interval, busy(5.0, 0.97, 50.0, **more), busy(4.0, 0.8, 40.0, **more))
+    said = play(((120, slots), (600, swings)), interval)
+    assert causes(said, 40, 120) == {"sequence_slots"}
+    assert causes(said, 120 + 50 + 2 * interval, 600) == {"admission"}
+
+
+@every
+def test_one_preemption_behind_taken_slots_is_not_what_a_queue_waits_for(interval):
+    """One in forty that leave: the next one would have to be preempted too before it is the cause."""
+    slots = busy(10.0, 0.85, 100.0, waiting=20.0, finished=1.0)
+    said = play(((60, slots), (61, busy(9.0, 0.85, 100.0, waiting=21.0, preemptions=1.0)), (200, slots)), interval)
+    assert "preempting" not in causes(said, 0, 200)
+
+
+@pytest.mark.parametrize("interval", [15.0, 30.0])
+def test_a_storm_is_left_with_the_second_poll_that_finds_it_over(interval):
+    storm = busy(10.0, 0.99, 100.0, waiting=9.0, preemptions=0.5, finished=1.0)
+    said = play(((240, storm), (400, busy(3.0, 0.2, 30.0))), interval)
+    assert causes(said, 240 + interval, 400) == {"ok"}
+
+
+@every
+def test_a_crowd_before_a_full_cache_stays_short_of_blocks_between_two_preemptions(interval):
+    """Three hundred of them, and one or two are preempted every 44 s: the queue never ends."""
+    crowd = [busy(running, 0.998, 2900.0, waiting=300.0 - running, finished=1.0) for running in (290.0, 270.0, 280.0, 292.0)]
+    swings = cycle(44, (crowd[0][0], crowd[0][1] | {"preemptions": 0.4}), *crowd[1:], *crowd, *crowd[:3])
+    said = play(((600, swings),), interval)
+    assert {one.verdict.state.value for t, one in said if t > 120} == {"kv_bound"}
+
+
+@every
+def test_a_large_batch_that_swings_before_a_full_cache_is_short_of_blocks(interval):
+    """Nearly all of the most that ever ran get tokens, but no sample with a queue finds that many: blocks, not slots."""
+    most = busy(96.0, 0.75, 960.0)
+    gains = {"finished": 2.0, "first_tokens": 2.0, "prompt": 1000.0}
+    swings = cycle(4 * interval, *(busy(running, usage, 920.0, waiting=300.0, **gains) for running, usage in ((88.0, 0.95), (92.0, 1.0))))
+    said = play(((30, most), (300, swings)), interval)
+    assert causes(said, 30 + 20 + 2 * interval, 300) == {"admission"}

@@ -48,3 +48,41 @@ def test_what_was_learnt_goes_with_the_process_only(restarted, patience, since):
     assert quiet.patience() == pytest.approx(patience)
     assert quiet.thawed_since(0.0) is since
     assert (quiet.seconds_without_life(), quiet.seconds_without_progress()) == (None, None)
+
+
+def silent(*steps, running=1.0):
+    """The last token at 0 s, and then at each (second, KV usage) a scrape without one."""
+    quiet = Quiet(10.0)
+    for at, usage in ((0.0, 0.1), *steps):
+        quiet.note(snapshot(float(at), running=running, waiting=1.0, generation_tokens=7.0, kv_usage=usage))
+    return quiet.seconds_without_progress()
+
+
+@pytest.mark.parametrize(
+    ("steps", "running", "silence"),
+    [
+        pytest.param([(60, 0.4), (120, 0.7), (180, 0.9)], 1.0, 0.0, id="a prompt in chunks holds more and more"),
+        pytest.param([(60, 0.4), (120, 0.4)], 1.0, 60.0, id="it holds no more than before"),
+        pytest.param([(60, 0.9), (90, 0.1), (120, 0.5), (180, 0.9), (200, 0.1)], 1.0, 140.0, id="the same prompt over and over"),
+        pytest.param([(60, None), (120, None)], 1.0, 120.0, id="usage is not known"),
+        pytest.param([(60, 0.4), (120, 0.7)], 0.0, 120.0, id="nothing runs: what grows are transfers"),
+    ],
+)
+def test_a_prompt_that_gets_further_is_progress(steps, running, silence):
+    assert silent(*steps, running=running) == silence
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "mean", "patience"),
+    [
+        pytest.param(2.0, 1.0, 20.0, 30.0, id="a prompt may be under way, and prompts take 20 s"),
+        pytest.param(2.0, 1.0, 4.0, 15.0, id="prompts are quick"),
+        pytest.param(2.0, 0.0, 20.0, 10.0, id="nobody waits and the batch has not grown"),
+    ],
+)
+def test_patience_with_a_prompt_under_way_follows_what_prompts_took(running, waiting, mean, patience):
+    quiet = Quiet(10.0)
+    for at in (0.0, 5.0):
+        counters = {"generation_tokens": at, "finished": 8.0, "prefill_time_sum": 8.0 * mean}
+        quiet.note(snapshot(at, running=running, waiting=waiting, **counters))
+    assert quiet.patience() == pytest.approx(patience)

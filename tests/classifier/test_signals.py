@@ -340,7 +340,16 @@ def test_the_queue_and_a_cool_cache_are_timed_from_the_first_scrape_that_found_t
     cool = signals_of(snapshot(0, waiting=1.0, **busy), *(snapshot(t, **busy) for t in (5, 10, 15)))
     assert (cool.queued_seconds, cool.cool_seconds) == (0, 10)
     assert signals_of(snapshot(0, **busy), snapshot(5, **(busy | {"kv_usage": 0.7}))).cool_seconds is None
-    assert signals_of(snapshot(0, **busy), snapshot(5, preemptions=1.0, **busy)).cool_seconds is None
+    assert signals_of(snapshot(0, **busy), snapshot(5, preemptions=1.0, **busy)).cool_seconds == 0
+
+
+@pytest.mark.parametrize(("now", "found"), [(0.8, False), (0.975, True), (0.98, True), (0.99, False)])
+def test_mixtures_are_alike_by_the_share_of_decoded_tokens_too(now, found):
+    """16 running got 20 decoded tokens a second beside 980 of prompts; 64 get the same in all. 2 % are not like 20 % and not like 1 %."""
+    curve, before = ThroughputCurve(), snapshot(0.0, running=16.0)
+    for _ in range(4):
+        curve.note(before, replace(before, at=1.0, generation_tokens=20.0, prompt_tokens=980.0))
+    assert (curve.saturation(Work(64, (1 - now) * 1000, now), None) is not None) is found
 
 
 def test_sequences_without_a_token_where_no_prompt_ends_are_computed_again():

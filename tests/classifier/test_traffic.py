@@ -72,7 +72,8 @@ def test_those_that_wait_for_others_do_not_wait_for_capacity():
         pytest.param({"kv_usage": 0.69}, 10.0, id="a cool cache and nobody waits"),
         pytest.param({"kv_usage": 0.7}, None, id="no longer cool"),
         pytest.param({"kv_usage": 0.1, "waiting": 1.0}, None, id="somebody waits"),
-        pytest.param({"kv_usage": 0.1, "preemptions": 1.0}, None, id="somebody was preempted"),
+        pytest.param({"kv_usage": 0.1, "preemptions": 1.0}, 0.0, id="somebody was preempted: cool from now on"),
+        pytest.param({"kv_usage": 0.8, "preemptions": 1.0}, None, id="somebody was preempted from a cache that is not"),
         pytest.param({"kv_usage": None}, None, id="usage is not known"),
     ],
 )

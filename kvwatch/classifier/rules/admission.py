@@ -14,6 +14,7 @@ from kvwatch.classifier.rules.pressure import (
     share_needed,
     share_of_steps_with_prefill,
     slots_alone_bind,
+    stays_at_proven_ceiling,
 )
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
@@ -26,7 +27,8 @@ _NEVER_RESTS: Final = 0.85
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A sustained queue, and at its fullest the cache had no room for the next admission.
 
-    Where the slots were taken while there was room, or max_num_seqs is known and reached, more blocks alone would admit nobody. A hot cache
+    Where the slots were taken while there was room, or max_num_seqs is known and reached, more blocks alone would admit nobody; nor where
+    the batch has stood at that count before with room beside it, and both limits have met since. A hot cache
     under a running count that swings says the same as missing room. And where a prompt is being computed in nearly every step, the next one
     could not be taken any sooner.
     """
@@ -46,7 +48,7 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
 
 
 def _slots_bind_first(signals: Signals) -> bool:
-    return slots_alone_bind(signals) or (signals.ceiling_known and is_pinned(signals))
+    return slots_alone_bind(signals) or (signals.ceiling_known and is_pinned(signals)) or stays_at_proven_ceiling(signals)
 
 
 def _low(signals: Signals) -> float:

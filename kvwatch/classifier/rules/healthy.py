@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kvwatch.classifier.hysteresis import RECOVERY_SECONDS
 from kvwatch.classifier.rule import Candidate, Rule
 from kvwatch.classifier.rules.numbers import QUEUE, RUNNING
 from kvwatch.classifier.rules.queue import is_sustained
@@ -26,7 +27,8 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
         return Candidate(State.HEALTHY, Cause.KV_HIGH, (evidence, high, _preemptions(signals)))
     if usage is not None:
         evidence += f", KV cache at {percent(signals.kv_usage if signals.kv_usage is not None else usage.last)}"
-    return Candidate(State.HEALTHY, Cause.OK, (evidence, _preemptions(signals)))
+    rested = signals.cool_seconds is not None and signals.cool_seconds >= RECOVERY_SECONDS
+    return Candidate(State.HEALTHY, Cause.OK, (evidence, _preemptions(signals)), sustained=rested)
 
 
 def _preemptions(signals: Signals) -> str:

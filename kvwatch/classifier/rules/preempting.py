@@ -7,7 +7,7 @@ from typing import Final
 from kvwatch.classifier.preemption import is_storm
 from kvwatch.classifier.rule import Candidate, Number, Rule
 from kvwatch.classifier.rules.numbers import FULLEST
-from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_over, stands_at_ceiling
+from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_hot, is_over, stands_at_ceiling
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
 from kvwatch.text import counted, number, percent
@@ -27,13 +27,14 @@ _SEVERAL: Final = 3
 def judge(signals: Signals, policy: Policy) -> Candidate | None:
     """What pages; or a share of those leaving the batch in the slow window worth naming, while it still happens.
 
-    The slow window, because few long sequences are preempted once in half a minute. Never with plenty of room: the counter counts
-    preemptions for priority and for cache resets too.
+    The slow window, because few long sequences are preempted once in half a minute, and a crowd with a queue before a full cache now and
+    then. Never with plenty of room: the counter counts preemptions for priority and for cache resets too.
     """
     count, share = signals.preempted, signals.preempted_share
     if is_over(signals) or has_plenty_of_room(signals):
         return None
-    lasting = bool(count and signals.preempted_lately) and (share is None or share >= _smallest_share(signals))
+    still = bool(signals.preempted_lately) or ((count or 0.0) > 1 and _waited(signals) and is_hot(signals))
+    lasting = bool(count) and still and (share is None or share >= _smallest_share(signals, count))
     if not count or not (lasting or is_storm(signals, policy)):
         return _computed_again(signals)
     evidence = [f"{counted(count, 'preemption')} in {number(signals.slow.seconds)} s"]
@@ -59,11 +60,17 @@ def _computed_again(signals: Signals) -> Candidate | None:
     return Candidate(State.KV_BOUND, Cause.PREEMPTING, evidence)
 
 
-def _smallest_share(signals: Signals) -> float:
-    """While nobody waits, or while the slots are taken anyway, a few preemptions are the price of a cache that is well used."""
+def _smallest_share(signals: Signals, count: float | None) -> float:
+    """While nobody waits, or while the slots are taken anyway, a few preemptions are the price of a cache that is well used.
+
+    One always is: alone it is no cause of a queue.
+    """
+    return _WORTH_NAMING if _waited(signals) and (count or 0.0) > 1 and not stands_at_ceiling(signals) else _BY_ITSELF
+
+
+def _waited(signals: Signals) -> bool:
     queue = signals.recent.queue
-    waited = queue is not None and queue.mean >= 1
-    return _WORTH_NAMING if waited and not stands_at_ceiling(signals) else _BY_ITSELF
+    return queue is not None and queue.mean >= 1
 
 
 RULE: Final = Rule(

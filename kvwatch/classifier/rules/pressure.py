@@ -19,6 +19,8 @@ _HALF_FULL: Final = 0.50
 _OVER: Final = 4.0
 """Seconds of a cool cache without a queue: two polls at the default interval; with the time to leave a state, 15 s after the end."""
 _MOSTLY_AT_CEILING: Final = 0.4
+_MOSTLY_AT_PROVEN: Final = 0.5
+"""Share of the samples with a queue at a ceiling that is known to be one; below, blocks keep the batch smaller than the slots would."""
 _BATCH_AT_CEILING: Final = 0.9
 
 
@@ -101,11 +103,19 @@ def slots_alone_bind(signals: Signals) -> bool:
     return is_pinned(signals) and low is not None and needed is not None and 1 - low >= needed
 
 
+def stays_at_proven_ceiling(signals: Signals) -> bool:
+    """Where slots alone once bound and no larger batch was seen since, and most samples with a queue find the batch there again."""
+    return signals.ceiling_proven and (signals.at_ceiling_share or 0.0) > _MOSTLY_AT_PROVEN
+
+
 def is_pinned(signals: Signals) -> bool:
     """While requests wait, the batch is as large as it ever was: a limit on sequences, not on memory.
 
-    Where requests come and go in waves the samples do not show it, but the sequences that got tokens do.
+    Where requests come and go in waves the samples do not show it, but the sequences that got tokens do; before a hot cache they do not say
+    which of the two limits holds them.
     """
+    if is_hot(signals):
+        return stands_at_ceiling(signals)
     ceiling, decoding = signals.running_ceiling, signals.sequences_decoding
     full = ceiling is not None and decoding is not None and decoding >= _BATCH_AT_CEILING * ceiling
     return full or stands_at_ceiling(signals)

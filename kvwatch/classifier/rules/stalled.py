@@ -11,7 +11,7 @@ from kvwatch.text import number
 
 
 def judge(signals: Signals, policy: Policy) -> Candidate | None:
-    """No number moves at all for a while, or for longer no token comes out although the engine still steps.
+    """No number moves at all for a while, or for longer no token comes out and no prompt gets further although the engine still steps.
 
     Gauges are set once a step, so a frozen engine repeats its last ones, and they may look like a full cache or a queue:
     only moving numbers prove life.
@@ -24,7 +24,7 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
         return Candidate(State.UNKNOWN, Cause.STALE, (stale,))
     if silent is not None and silent >= policy.thresholds.silence:
         moves = "no counter or gauge has moved either" if still else "although the engine still steps"
-        evidence = f"{work}, and no token has come out for {number(silent)} s: {moves}"
+        evidence = f"{work}, no token has come out and no prompt got further for {number(silent)} s: {moves}"
     elif still:
         evidence = f"{work}, and no counter or gauge has moved for {number(lifeless or 0)} s: the engine does not step"
     else:
