@@ -24,7 +24,8 @@ def pool_tokens(config: EngineConfig, engines: int, known: KnownConfig) -> int |
 
     ``engines`` is how many engines carry the same ``cache_config_info``: under data parallelism vLLM repeats the *sum* of
     ``num_gpu_blocks`` on each of them, while ``kv_cache_size_tokens`` is each engine's own. One block of every engine is
-    vLLM's null block and never holds tokens. Raises `ValueError` when ``engines`` is below 1.
+    vLLM's null block and never holds tokens. Where layers keep states or a window, blocks are no tokens: each kind of layer takes its own
+    from the pool, and only ``kv_cache_size_tokens`` knows. Raises `ValueError` when ``engines`` is below 1.
     """
     if engines < 1:
         raise ValueError(f"a pool belongs to at least one engine, not to {engines}")
@@ -32,7 +33,7 @@ def pool_tokens(config: EngineConfig, engines: int, known: KnownConfig) -> int |
         return config.kv_cache_size_tokens
     if known.kv_cache_tokens:
         return known.kv_cache_tokens
-    if config.num_gpu_blocks and config.block_size:
+    if config.num_gpu_blocks and config.block_size and not config.mixed_layers:
         tokens = (config.num_gpu_blocks // engines - 1) * config.block_size
         return tokens if tokens > 0 else None
     return None

@@ -47,6 +47,8 @@ class EngineConfig:
     cache_dtype: str | None = None
     gpu_memory_utilization: float | None = None
     enable_prefix_caching: bool | None = None
+    mixed_layers: bool = False
+    """Some layers keep states or a window (labels ``mamba_…``, ``sliding_window``): blocks are no tokens of one kind of layer."""
 
 
 class CounterTrait(Flag):

@@ -28,6 +28,10 @@ _FAMILIES: Final = {signal.name: signal.families for signal in names.SIGNALS}
 _NO_CONFIG: Final = EngineConfig()
 
 
+_MIXED: Final = ("mamba_block_size", "mamba_page_size_padded", "sliding_window")
+"""Labels that hold a number where a model has layers with states (vLLM 0.10.2 and later) or with a window."""
+
+
 def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConfig = _NO_CONFIG) -> Snapshot:
     """One engine's numbers at `at`; what was absent, NaN, infinite or impossible is ``None``."""
     read: dict[str, Any] = {name: reader(draft, name) for name, reader in _READERS.items()}
@@ -51,6 +55,7 @@ def read_config(labels: Mapping[str, str]) -> EngineConfig:
         cache_dtype=None if cache_dtype in (None, "", "None") else cache_dtype,
         gpu_memory_utilization=_positive(labels.get("gpu_memory_utilization")),
         enable_prefix_caching={"True": True, "False": False}.get(prefix_caching or ""),
+        mixed_layers=any(_positive(labels.get(label)) for label in _MIXED),
     )
 
 

@@ -33,6 +33,20 @@ TWO = EngineConfig(kv_cache_size_tokens=5120, num_gpu_blocks=320, block_size=32)
         pytest.param(
             EngineConfig(num_gpu_blocks=160, block_size=32), 1, KnownConfig(kv_cache_tokens=43600), 43600, id="operator-before-blocks"
         ),
+        pytest.param(
+            EngineConfig(num_gpu_blocks=600, block_size=16, mixed_layers=True),
+            1,
+            KnownConfig(),
+            None,
+            id="blocks-of-several-kinds-of-layer",
+        ),
+        pytest.param(
+            EngineConfig(kv_cache_size_tokens=5120, num_gpu_blocks=600, block_size=16, mixed_layers=True),
+            1,
+            KnownConfig(),
+            5120,
+            id="tokens-of-several-kinds-of-layer",
+        ),
         pytest.param(EngineConfig(block_size=32), 1, KnownConfig(), None, id="blocks-unknown-0.8"),
         pytest.param(EngineConfig(num_gpu_blocks=160), 1, KnownConfig(), None, id="block-size-unknown"),
         pytest.param(EngineConfig(num_gpu_blocks=1, block_size=32), 1, KnownConfig(), None, id="only-the-null-block"),

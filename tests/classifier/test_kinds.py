@@ -325,3 +325,19 @@ def test_a_large_batch_that_swings_before_a_full_cache_is_short_of_blocks(interv
     swings = cycle(4 * interval, *(busy(running, usage, 920.0, waiting=300.0, **gains) for running, usage in ((88.0, 0.95), (92.0, 1.0))))
     said = play(((30, most), (300, swings)), interval)
     assert causes(said, 30 + 20 + 2 * interval, 300) == {"admission"}
+
+
+@every
+@pytest.mark.parametrize(("usage", "cause"), [(0.3, "sequence_slots"), (0.97, "admission")])
+def test_blocks_of_a_model_with_states_are_no_tokens(usage, cause, interval):
+    """600 blocks of which each of eight holds some for its state, and "16" is the block of the attention layers only by name.
+
+    Prompts of 4000 would be 41 % of 600 x 16 tokens. What the running ones hold says what one more needs.
+    """
+    config = EngineConfig(num_gpu_blocks=600, block_size=16, mixed_layers=True)
+    gains = {"prompt": 2000.0, "finished": 0.5, "first_tokens": 0.5}
+    said = play(((300, busy(8.0, usage, 80.0, waiting=6.0, **gains)),), interval, config=config)
+    assert causes(said, 30, 300) == {cause}
+    signals = said[-1][1].signals
+    assert (signals.capacity_tokens, signals.tokens_per_sequence, signals.free_tokens) == (None, None, None)
+    assert signals.sustainable_sequences == int(0.8 * 8 / usage)

@@ -231,6 +231,12 @@ def test_histograms_share_their_bounds_and_pack_their_counts():
             EngineConfig(enable_prefix_caching=False, cache_dtype="fp8"),
             id="said",
         ),
+        pytest.param(
+            {"mamba_block_size": "None", "mamba_page_size_padded": "None", "sliding_window": "None"}, EngineConfig(), id="attention"
+        ),
+        pytest.param({"mamba_block_size": "784"}, EngineConfig(mixed_layers=True), id="states"),
+        pytest.param({"mamba_page_size_padded": "25690112"}, EngineConfig(mixed_layers=True), id="states before 0.11"),
+        pytest.param({"sliding_window": "128"}, EngineConfig(mixed_layers=True), id="window"),
     ],
 )
 def test_the_configuration_is_read_from_printed_python(labels, config):
