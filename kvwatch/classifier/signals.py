@@ -14,7 +14,7 @@ from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.quiet import Quiet
 from kvwatch.classifier.saturation import ThroughputCurve, work_of
-from kvwatch.classifier.sizes import mean_of, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
+from kvwatch.classifier.sizes import held_beyond, mean_of, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
 from kvwatch.classifier.windows import computed_prompt, gauge, increase, preemption_ratio, prefill_share, queue_of, rate, summarise
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import GaugeStats, Saturation, Signals, Snapshot, Window
@@ -49,9 +49,10 @@ def derive(
     fast = history.within(max(policy.window.fast, 2 * interval), slack)
     slow = history.spread()
     last, first, fast_window, slow_window = history.last, slow[0], summarise(fast), summarise(slow)
-    sequence_share = sequence_share_of(fast, history.traffic.held_at_rest)
     prompt, output = prompt_length(fast) or prompt_length(slow), mean_of(first, last, "generation_length_sum", "generation_length_count")
-    usual_share = sequence_share_of(slow, history.traffic.held_at_rest)
+    beyond = None if shape is not None and shape.fixed else held_beyond(slow_window, capacity_tokens, prompt, output)
+    nobodys = max(history.traffic.held_at_rest or 0.0, beyond or 0.0)
+    sequence_share, usual_share = sequence_share_of(fast, nobodys), sequence_share_of(slow, nobodys)
     tokens_per_sequence = own_tokens(_times(usual_share, capacity_tokens), prompt, output)
     prefix_hits = prefix_hit_ratio_of(first, last)
     held = tokens_per_sequence if shape is None or not shape.fixed or usual_share is None else shape.tokens_in(usual_share)
@@ -115,6 +116,7 @@ def derive(
         preempted_lately=_more(fast_window.preemptions, history.traffic.preempted(fast_window.seconds)),
         preempted_share=preemption_ratio(preempted, slow_window.finished, slow_window.running),
         held_at_rest=history.traffic.held_at_rest,
+        held_beyond=beyond,
         stall_patience=history.quiet.patience(),
         ceiling_known=known.max_num_seqs is not None,
         ceiling_proven=proven_ceiling == history.highest_running,

@@ -7,24 +7,45 @@ from typing import Final
 
 from kvwatch.capacity.concurrency import tokens_at_end
 from kvwatch.classifier.windows import increase
-from kvwatch.model import Snapshot
+from kvwatch.model import Snapshot, Window
 
 _LARGE: Final = 0.75
 """Part of the largest batch of a window from which on a batch is a large one (two of eight share a prefix: ``shared_prefix_v032``)."""
 _PREFILL_ONLY: Final = 1.0
 """Tokens a request generates on the prefill server of a pair."""
+_FAR_LONGER: Final = 3.0
+"""Running requests are longer than finished ones, for the long ones stay longest: with lognormal lengths of sigma 1 by a factor of 2.7."""
+_TURNED_OVER: Final = 3.0
+"""Requests that finished in the slow window for each running one, from which on their lengths are those of the running ones as well."""
+_WORTH_NAMING: Final = 0.1
+"""Share of the pool."""
 
 
-def sequence_share_of(snapshots: Sequence[Snapshot], held_at_rest: float | None) -> float | None:
+def sequence_share_of(snapshots: Sequence[Snapshot], nobodys: float) -> float | None:
     """Share of the pool that one running sequence holds, in the largest batches: of a shared prefix few sequences seem to hold much each.
 
-    What is held while nobody runs is not theirs.
+    The share of the pool that is *nobodys* is not theirs.
     """
-    nobodys = held_at_rest or 0.0
     known = [(max(0.0, s.kv_usage - nobodys), s.running) for s in snapshots if s.running and s.kv_usage is not None]
     most = max((running for _, running in known), default=0.0)
     shares = [held / running for held, running in known if running >= _LARGE * most]
     return sum(shares) / len(shares) if shares else None
+
+
+def held_beyond(window: Window, pool: float | None, prompt: float | None, output: float | None) -> float | None:
+    """Share of the *pool* (tokens) held beyond what requests as long as those that finished in the slow *window* explain.
+
+    A leak in an engine that never rests, transfers, or one far longer request: /metrics does not tell which. ``None`` where nothing is, or
+    where too few have finished to know.
+    """
+    running, usage, finished = window.running, window.kv_usage, window.finished
+    if not pool or prompt is None or output is None or output <= _PREFILL_ONLY or running is None or usage is None or not running.mean:
+        return None
+    explained = running.mean * tokens_at_end(prompt, output, None) / pool
+    turned_over = finished is not None and finished >= _TURNED_OVER * running.mean
+    if not turned_over or usage.mean < _FAR_LONGER * explained or usage.low - explained < _WORTH_NAMING:
+        return None
+    return usage.low - explained
 
 
 def own_tokens(held: float | None, prompt: float | None, output: float | None) -> float | None:

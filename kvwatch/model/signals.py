@@ -151,6 +151,8 @@ class Signals:
     """Share of the requests leaving the running batch in the slow window that were preempted, by `preempted`."""
     held_at_rest: float | None = None
     """Share of the pool that is held by nobody running: what was held when nothing ran or waited, and no more than is held now."""
+    held_beyond: float | None = None
+    """Share of the pool held beyond what requests as long as those that finished in the slow window explain; ``None`` where none is."""
     stall_patience: float = 0.0
     """Seconds without any movement that may still be one of this engine's own slow steps."""
     ceiling_known: bool = False

@@ -341,3 +341,25 @@ def test_blocks_of_a_model_with_states_are_no_tokens(usage, cause, interval):
     signals = said[-1][1].signals
     assert (signals.capacity_tokens, signals.tokens_per_sequence, signals.free_tokens) == (None, None, None)
     assert signals.sustainable_sequences == int(0.8 * 8 / usage)
+
+
+@every
+@pytest.mark.parametrize("leaks", [0.0, 0.0015])
+def test_a_leak_in_an_engine_that_never_rests_is_named_and_not_charged(leaks, interval):
+    """Three requests of 2000 + 400 tokens run, and one ends each second; 0.15 % of the pool is lost each second until none is left."""
+    gains = {"finished": 1.0, "first_tokens": 1.0, "prompt": 2000.0, "prompt_length_sum": 2000.0, "generation_length_sum": 400.0}
+
+    def leaking(t):
+        usage = min(0.99, 0.07 + leaks * t)
+        return busy(3.0, usage, 400.0, waiting=4.0 if usage > 0.97 else 0.0, **gains)
+
+    said = play(((900, leaking),), interval)
+    named = [t for t, one in said if any("do not explain" in line for line in one.verdict.evidence)]
+    assert bool(named) is bool(leaks)
+    for t, one in said:
+        if t > 30:
+            assert one.signals.tokens_per_sequence < 4 * 2400  # until it is known to be a leak
+    if leaks:
+        assert named[0] < 300
+        assert causes(said, 680, 900) == {"admission"}
+        assert said[-1][1].verdict.evidence[-1].endswith("by a leak, transfers, or a few far longer ones")

@@ -8,6 +8,7 @@ from kvwatch.classifier.rule import Candidate, Number, Rule
 from kvwatch.classifier.rules.numbers import FULLEST, QUEUE
 from kvwatch.classifier.rules.pressure import (
     fullness,
+    held_by_nobody,
     is_hot,
     is_pinned,
     next_prompt_does_not_fit,
@@ -40,10 +41,10 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         pool = signals.capacity_tokens
         free, missing = (f"{number((1 - full) * pool)} KV tokens", number(needed * pool)) if pool else (percent(1 - full), percent(needed))
         reason = f"{free} free at the fullest moment, the next admission may need {missing}"
-        return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
+        return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason, *held_by_nobody(signals)))
     if is_hot(signals) and not is_pinned(signals):
         reason = f"KV cache at {percent(full)} at its fullest, running between {number(_low(signals))} and {number(_peak(signals))}"
-        return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason))
+        return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason, *held_by_nobody(signals)))
     return None
 
 

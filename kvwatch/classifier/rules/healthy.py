@@ -7,6 +7,7 @@ from typing import Final
 from kvwatch.classifier.hysteresis import RECOVERY_SECONDS
 from kvwatch.classifier.rule import Candidate, Rule
 from kvwatch.classifier.rules.numbers import QUEUE, RUNNING
+from kvwatch.classifier.rules.pressure import held_by_nobody
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -24,11 +25,11 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
     evidence = f"{number(running.mean)} running, {number(waiting.mean)} waiting"
     if usage is not None and signals.slow.seconds >= _LONG and usage.mean > policy.thresholds.kv_watermark:
         high = f"KV cache at {percent(usage.mean)} on average for {number(signals.slow.seconds)} s"
-        return Candidate(State.HEALTHY, Cause.KV_HIGH, (evidence, high, _preemptions(signals)))
+        return Candidate(State.HEALTHY, Cause.KV_HIGH, (evidence, high, _preemptions(signals), *held_by_nobody(signals)))
     if usage is not None:
         evidence += f", KV cache at {percent(signals.kv_usage if signals.kv_usage is not None else usage.last)}"
     rested = signals.cool_seconds is not None and signals.cool_seconds >= RECOVERY_SECONDS
-    return Candidate(State.HEALTHY, Cause.OK, (evidence, _preemptions(signals)), sustained=rested)
+    return Candidate(State.HEALTHY, Cause.OK, (evidence, _preemptions(signals), *held_by_nobody(signals)), sustained=rested)
 
 
 def _preemptions(signals: Signals) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.model import Signals
+from kvwatch.text import number, percent
 
 _HOT: Final = 0.90
 _LONGER_THAN_MEAN: Final = 1.5
@@ -119,3 +120,12 @@ def is_pinned(signals: Signals) -> bool:
     ceiling, decoding = signals.running_ceiling, signals.sequences_decoding
     full = ceiling is not None and decoding is not None and decoding >= _BATCH_AT_CEILING * ceiling
     return full or stands_at_ceiling(signals)
+
+
+def held_by_nobody(signals: Signals) -> tuple[str, ...]:
+    """What is held that no request is known to need, in words; nothing where nothing is."""
+    beyond, prompt, output = signals.held_beyond, signals.next_prompt_tokens, signals.output_tokens
+    if beyond is None or prompt is None or output is None:
+        return ()
+    explained = f"requests of {number(prompt + output)} tokens, as those that finished, do not explain"
+    return (f"{percent(beyond)} of the KV cache is held that {explained}: by a leak, transfers, or a few far longer ones",)
