@@ -7,8 +7,8 @@ each scrape.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from kvwatch.advice.inputs import Neighbours
 from kvwatch.advice.remembered import RememberedAdvice
@@ -33,6 +33,14 @@ class Judgement:
     """Errors of kvwatch's own while it looked for advice; the engines they concern have none, and nothing else changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """What is remembered of one engine beside its history."""
+
+    alerts: EngineAlerts
+    advice: RememberedAdvice = field(default_factory=RememberedAdvice)
+
+
 class Judge:
     """The classifier, the advice and the alerts of one target, polled about every *interval* seconds, compared with *baseline* if given."""
 
@@ -40,8 +48,8 @@ class Judge:
         self._classifier = TargetClassifier(policy, known, interval=interval)
         self._policy = policy
         self._known = known
-        self._engine_alerts: dict[EngineId | None, EngineAlerts] = {}
-        self._engine_advice: dict[EngineId | None, RememberedAdvice] = {}
+        self._engines: dict[EngineId | None, _Remembered] = {}
+        """Under ``None`` stands a target of which no engine is known: it has a verdict too, and may leave kvwatch blind for long."""
         self._process_started: float | None = None
         self._of_version = known
         """What is known, with the version the server names where the operator has named none."""
@@ -53,8 +61,8 @@ class Judge:
         """Judge by another policy and baseline, and by what the operator knows now, keeping every history."""
         self._policy, self._known = policy, known
         self._classifier.reconfigure(policy, known)
-        for alerts in self._engine_alerts.values():
-            alerts.reconfigure(policy)
+        for remembered in self._engines.values():
+            remembered.alerts.reconfigure(policy)
         self._drift.reconfigure(baseline)
 
     def scraped(self, scrape: Scrape, others: Sequence[TargetView] = ()) -> Judgement:
@@ -83,34 +91,32 @@ class Judge:
     def _judgement(
         self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None, others: Sequence[TargetView]
     ) -> Judgement:
-        """Add advice and alerts; an engine that is no longer assessed takes its alerts and what was advised with it."""
-        previous, self._engine_alerts = self._engine_alerts, {}
-        remembered, self._engine_advice = self._engine_advice, {}
+        """Add advice and alerts; of an engine that is no longer assessed nothing is remembered."""
+        before, self._engines = self._engines, {}
         faults: list[Exception] = []
         said = []
-        replicas = _by_model(others)
-        ranks: defaultdict[object, list[Assessment]] = defaultdict(list)
-        for assessment in assessments:
-            ranks[_server(assessment)].append(assessment)
-        for assessment in assessments:
-            verdict = assessment.verdict
-            # A target of which no engine is known has a verdict too, and may leave kvwatch blind for long.
-            alerts = self._engine_alerts[verdict.engine] = previous.get(verdict.engine) or EngineAlerts(self._policy, self._interval)
-            self._engine_advice[verdict.engine] = remembered.get(verdict.engine) or RememberedAdvice()
-            beside = tuple(one.signals for one in ranks[_server(assessment)] if one is not assessment and one.signals is not None)
-            neighbours = Neighbours(beside, tuple(replicas.get(_model(assessment), ())))
-            advised = self._advised(at, assessment, neighbours, faults)
-            fires = alerts.update(at, verdict, advised.signals, advised.advice, advised.baseline)
-            said.append(replace(advised, alerts=fires))
+        for assessment, neighbours in _with_neighbours(assessments, others):
+            engine = assessment.verdict.engine
+            remembered = self._engines[engine] = before.get(engine) or _Remembered(EngineAlerts(self._policy, self._interval))
+            signals, advice = assessment.signals, assessment.advice
+            try:
+                signals, advice = remembered.advice.advised(assessment, at, self._of_version, self._process_started, neighbours)
+            except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
+                faults.append(error)
+            alerts = remembered.alerts.update(at, assessment.verdict, signals, advice, assessment.baseline)
+            said.append(replace(assessment, signals=signals, advice=advice, alerts=alerts))
         return Judgement(tuple(said), self._target_alerts.update(at, failure, others), tuple(faults))
 
-    def _advised(self, at: float, assessment: Assessment, neighbours: Neighbours, faults: list[Exception]) -> Assessment:
-        try:
-            remembered = self._engine_advice[assessment.verdict.engine]
-            return remembered.advised(assessment, at, self._of_version, self._process_started, neighbours)
-        except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
-            faults.append(error)
-            return assessment
+
+def _with_neighbours(assessments: Sequence[Assessment], others: Sequence[TargetView]) -> Iterator[tuple[Assessment, Neighbours]]:
+    """Each engine of a target with its server's other ranks, and with the engines of *others* that serve its model."""
+    replicas = _by_model(others)
+    ranks: defaultdict[object, list[Assessment]] = defaultdict(list)
+    for assessment in assessments:
+        ranks[_server(assessment)].append(assessment)
+    for assessment in assessments:
+        beside = tuple(one.signals for one in ranks[_server(assessment)] if one is not assessment and one.signals is not None)
+        yield assessment, Neighbours(beside, tuple(replicas.get(_model(assessment), ())))
 
 
 def _server(assessment: Assessment) -> tuple[str, str] | None:
@@ -139,20 +145,4 @@ def judge_for(
 
     *baseline* is what `kvwatch.runs.drift.read_baseline` made of the file that the settings name.
     """
-    return Judge(policy_of(settings), known_of(settings, target), settings.poll.interval if interval is None else interval, baseline)
-
-
-def policy_of(settings: Settings) -> Policy:
-    """The part of the settings that is policy."""
-    return Policy(window=settings.window, thresholds=settings.thresholds, objectives=settings.objectives)
-
-
-def known_of(settings: Settings, target: KnownConfig | None) -> KnownConfig:
-    """What the operator knows of a target: what stands at the target itself, else what holds for all of them."""
-    return settings.vllm if target is None else first_known(target, settings.vllm)
-
-
-def first_known(*sources: KnownConfig) -> KnownConfig:
-    """Each value from the first of *sources* that knows it."""
-    values = {name: next((v for source in sources if (v := getattr(source, name)) is not None), None) for name in KnownConfig.model_fields}
-    return KnownConfig(**values)
+    return Judge(settings.policy, settings.known_of(target), settings.poll.interval if interval is None else interval, baseline)

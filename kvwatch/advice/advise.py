@@ -110,6 +110,12 @@ def _in_order(found: list[tuple[Lever, Change]]) -> tuple[Change, ...]:
     worth.sort(key=lambda one: (one[0] not in _FIRST, -(one[1].gain or 0.0)))
     once: dict[str, Change] = {}
     for _, change in worth:
-        more = "" if change.gain is None else f"about {counted(round(change.gain), 'more request')} run: "
-        once.setdefault(change.lever, replace(change, effect=more + change.effect))
-    return tuple(once.values())
+        once.setdefault(change.lever, change)
+    return tuple(_with_gain(change) for change in once.values())
+
+
+def _with_gain(change: Change) -> Change:
+    """The same change, its effect beginning with how many more requests run, where that is known."""
+    if change.gain is None:
+        return change
+    return replace(change, effect=f"about {counted(round(change.gain), 'more request')} run: {change.effect}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from kvwatch.advice.followed import Followed
@@ -32,7 +33,7 @@ class Neighbours:
 NOBODY: Final = Neighbours()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AdviceInputs:
     """One engine's inputs; every lever reads it and none changes it."""
 
@@ -55,7 +56,7 @@ class AdviceInputs:
         prompt, output = self.signals.next_prompt_tokens, self.signals.output_tokens
         return None if prompt is None or output is None else prompt + output
 
-    @property
+    @cached_property
     def room(self) -> ConcurrencyLimit | None:
         """Sequences that may run at once without preempting one another; ``None`` where no size is known."""
         found, arithmetic = self.signals.sustainable_sequences, self.signals.sustainable_arithmetic

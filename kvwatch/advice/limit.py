@@ -22,7 +22,8 @@ def corrected(inputs: AdviceInputs) -> ConcurrencyLimit | None:
     room = inputs.room
     if room is None:
         return None
-    room = replace(room, sequences=max(1, room.sequences))
+    if room.sequences < 1:
+        room = replace(room, sequences=1)
     most, allowed = inputs.most_running, inputs.max_num_seqs
     ran = room.sequences >= (math.inf if most is None else most) or (allowed is not None and room.sequences > allowed - SMALLEST_STEP)
     limit = min((count for count in (allowed, most) if count is not None), default=None)
@@ -50,7 +51,7 @@ class SteadyLimit:
         if not hold or given != self._given or self._said is None or found is None or self._is_over(at, self._said, found, patience):
             self._said, self._given, self._differs = found, given, Lasting()
         said = self._said
-        if said is None:
+        if said is None or said == inputs.room:
             return inputs.signals
         return replace(inputs.signals, sustainable_sequences=said.sequences, sustainable_arithmetic=said.arithmetic)
 

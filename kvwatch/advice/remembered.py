@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvwatch.advice.advise import advise
 from kvwatch.advice.followed import Following
 from kvwatch.advice.inputs import NOBODY, AdviceInputs, Neighbours
 from kvwatch.advice.limit import SteadyLimit
 from kvwatch.advice.steady import SteadyAdvice
 from kvwatch.config.policy import KnownConfig
-from kvwatch.model import Assessment, State, Window
+from kvwatch.model import Assessment, Change, Signals, State, Window
 
 
 class RememberedAdvice:
-    """Give it every assessment of one engine, and it adds the advice."""
+    """Give it every assessment of one engine, and it says what to advise."""
 
     def __init__(self) -> None:
         self._following = Following()
@@ -23,8 +21,8 @@ class RememberedAdvice:
 
     def advised(
         self, assessment: Assessment, at: float, known: KnownConfig, started: float | None, neighbours: Neighbours = NOBODY
-    ) -> Assessment:
-        """*assessment* with the advice to give, and with the number of sequences that goes with it.
+    ) -> tuple[Signals | None, tuple[Change, ...]]:
+        """The advice to give beside *assessment*, and its signals with the number of sequences that goes with it.
 
         *at* is the scrape's time, *started* the Unix second the server's process started, *neighbours* serve the same model.
         Only where something binds is there a number to hold, and only once sizes are known.
@@ -40,7 +38,7 @@ class RememberedAdvice:
         if hold and signals is not None:
             changes = self._steady.settle(at, verdict, changes, given, signals.sustainable_sequences)
         self._following.note(changes, signals)
-        return replace(assessment, signals=signals, advice=changes)
+        return signals, changes
 
 
 def _tells_sizes(window: Window) -> bool:

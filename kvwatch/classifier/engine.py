@@ -217,6 +217,8 @@ class TargetClassifier:
         """Engines that were there and are not in this scrape; forgotten after a while."""
         present = {snapshot.engine for snapshot in scrape.snapshots}
         gone = {engine: classifier for engine, classifier in self._engines.items() if engine not in present}
+        if not gone:
+            return []
         room = max(0, MOST_ENGINES - len(present))
         for place, engine in enumerate(sorted(gone, key=lambda engine: gone[engine].seen_at, reverse=True)):
             if place >= room or scrape.at - gone[engine].seen_at > self._policy.thresholds.forget:

@@ -9,7 +9,7 @@ from typing import Final
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 from kvwatch.capacity.pool import demand, seconds_to_full
 from kvwatch.capacity.pool_fit import PoolShape
-from kvwatch.classifier.batch import batch, largest, tokens_per_step
+from kvwatch.classifier.batch import batch_of, largest, tokens_per_step
 from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.quiet import Quiet
@@ -59,7 +59,8 @@ def derive(
     sizes = SequenceSizes(prompt, output, held, sequence_share, prefix_hits, last.config.block_size)
     limit = concurrency_limit(capacity_tokens, sizes, shape)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
-    decoding = largest(batch(window, history.highest_running, prefill=False) for window in (recent, fast))
+    batches = [batch_of(window[0], last, history.highest_running) for window in (recent, fast)]
+    decoding = largest(batch.decoding for batch in batches)
     with_queue = [s for s in fast if queue_of(s)]
     queued = gauge([s.running for s in with_queue])
     seen = known.max_num_seqs or history.highest_running  # samples are compared with samples: the batch from counters may be too large
@@ -105,8 +106,8 @@ def derive(
         sequences_decoding=decoding,
         sequences_prefilling=_prefilling(queued, decoding),
         sequences_recomputing=_prefilling(fast_window.running, decoding) if fast_window.prompt_tokens == 0 else None,
-        sequences_held=largest(batch(window, history.highest_running, prefill=True) for window in (recent, fast)),
-        tokens_per_step=tokens_per_step(fast, history.highest_running),
+        sequences_held=largest(batch.held for batch in batches),
+        tokens_per_step=tokens_per_step(fast[0], last, batches[-1]),
         prefill_token_share=prefill_share(fast_window),
         saturation=_saturation(fast_window, sequence_share, curve),
         slowdown=None if _is_uneven(history.quiet, fast_window, fast[0].at) else _slowdown(fast_window, decoding, sequence_share, curve),

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from kvwatch.assess import first_known
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.values import metrics_url, parse_duration
 from kvwatch.errors import UsageError
@@ -78,7 +77,7 @@ def known_arguments(args: argparse.Namespace, configured: KnownConfig) -> KnownC
     """What the flags say, over what the log says, over what is configured."""
     flags = KnownConfig(**{name: getattr(args, name) for name in KnownConfig.model_fields})
     logged = read_log(args.log).known if args.log is not None else KnownConfig()
-    return first_known(flags, logged, configured)
+    return KnownConfig.first_of(flags, logged, configured)
 
 
 def write_whole(path: Path, document: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TextIO
 
 from rich.console import Console
 
-from kvwatch.assess import Judge, policy_of
+from kvwatch.assess import Judge
 from kvwatch.check.live import follow
 from kvwatch.check.render import render, render_json, render_plain
 from kvwatch.check.report import HEALTHY, Report
@@ -77,7 +77,7 @@ def run(
         Console(stderr=True).print(f"no URL given: asking {DEFAULT_TARGET}", markup=False, highlight=False, soft_wrap=True)
     url = one_metrics_url(DEFAULT_TARGET if args.url is None else args.url)
     known = with_version(known_arguments(args, settings.vllm), url, ask)
-    policy = policy_of(settings)
+    policy = settings.policy
     rules = policy if args.all else None
     seconds = args.seconds or (math.inf if args.watch else USUAL_SECONDS)
     how = Watch(url, ask, clock, wait, args.interval, seconds)

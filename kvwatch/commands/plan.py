@@ -13,7 +13,7 @@ from typing import Final, TextIO
 
 from rich.console import Console
 
-from kvwatch.assess import Judge, first_known, policy_of
+from kvwatch.assess import Judge
 from kvwatch.capacity.kv_dtype import KV_DTYPES
 from kvwatch.capacity.startup_log import StartupLog
 from kvwatch.check.watching import Watch, watch
@@ -113,11 +113,11 @@ def _watch(args: argparse.Namespace, get: Fetch, clock: Clock, wait: Callable[[f
     """The last word on each engine of the server after it was watched as `kvwatch check` does."""
     settings = load()
     given = KnownConfig(**{name: getattr(args, name, None) for name in KnownConfig.model_fields})
-    known = first_known(given, log.known if log is not None else KnownConfig(), settings.vllm)
+    known = KnownConfig.first_of(given, log.known if log is not None else KnownConfig(), settings.vllm)
     how = Watch(one_metrics_url(args.url), get, clock, wait, _INTERVAL, args.seconds)
     said: Watched = ()
     with progress_bar(args.format) as progress, suppress(KeyboardInterrupt):
-        for report in watch(how, Judge(policy_of(settings), known, _INTERVAL), known) if args.seconds else ():
+        for report in watch(how, Judge(settings.policy, known, _INTERVAL), known) if args.seconds else ():
             said = report.assessments
             progress(min(1.0, report.seconds / args.seconds), said)
     return said

@@ -15,7 +15,6 @@ from pydantic_settings import CliSettingsSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kvwatch.assess import first_known
 from kvwatch.clock import SystemClock
 from kvwatch.commands.arguments import positive_count, positive_duration, write_whole
 from kvwatch.commands.prometheus_arguments import PrometheusRange, add_prometheus_arguments, prometheus_range
@@ -123,7 +122,7 @@ def _sources(arguments: argparse.Namespace, settings: Settings, export: Export) 
     if bool(arguments.files) == (past is not None):
         raise UsageError("replay needs either recordings or --prometheus")
     flags = KnownConfig(max_num_seqs=arguments.max_num_seqs, max_num_batched_tokens=arguments.max_num_batched_tokens)
-    known, baseline = first_known(flags, settings.vllm), read_baseline(settings.baseline)
+    known, baseline = KnownConfig.first_of(flags, settings.vllm), read_baseline(settings.baseline)
     if past is not None:
         yield _prometheus_rows(past, Replayer(settings, known, arguments.interval, _complain, export.keep, baseline))
         return
@@ -131,7 +130,7 @@ def _sources(arguments: argparse.Namespace, settings: Settings, export: Export) 
         raise UsageError("--export takes one file: a recording is of one target")
     for path in arguments.files:
         with open_source(path, _complain, now=SystemClock().unix()) as source:
-            known_here = first_known(flags, source.known, settings.vllm)
+            known_here = KnownConfig.first_of(flags, source.known, settings.vllm)
             yield _file_rows(source, Replayer(settings, known_here, arguments.interval, _complain, export.keep, baseline))
 
 

@@ -32,6 +32,12 @@ class KnownConfig(Section):
     vllm_version: str | None = None
     """Version of vLLM, for advice that fits it, such as 0.10.2."""
 
+    @staticmethod
+    def first_of(*sources: KnownConfig) -> KnownConfig:
+        """Each value from the first of *sources* that knows it."""
+        names = KnownConfig.model_fields
+        return KnownConfig(**{name: next((v for one in sources if (v := getattr(one, name)) is not None), None) for name in names})
+
 
 class Windows(Section):
     """Over how long the numbers are judged."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from kvwatch.config.policy import KnownConfig, Objectives, Section, Thresholds, Windows
+from kvwatch.config.policy import KnownConfig, Objectives, Policy, Section, Thresholds, Windows
 from kvwatch.config.values import (
     CommaSeparated,
     Labels,
@@ -228,6 +228,15 @@ class Settings(BaseSettings):
         if twice:
             raise ValueError(f"two targets of one name: {', '.join(twice)}")
         return targets
+
+    @property
+    def policy(self) -> Policy:
+        """The part of the settings by which a scrape is judged."""
+        return Policy(window=self.window, thresholds=self.thresholds, objectives=self.objectives)
+
+    def known_of(self, target: KnownConfig | None) -> KnownConfig:
+        """What the operator knows of a target: what stands at the target itself, else what holds for all of them."""
+        return self.vllm if target is None else KnownConfig.first_of(target, self.vllm)
 
 
 def _has_files(discovery: object) -> bool:

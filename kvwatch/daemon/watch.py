@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from kvwatch import __version__
-from kvwatch.assess import judge_for, known_of, policy_of
+from kvwatch.assess import judge_for
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.config.settings import Settings, TargetSettings
 from kvwatch.config.values import parse_shard
@@ -199,7 +199,7 @@ class Daemon:
 
     def _reconfigure(self, watch: TargetWatch, target: TargetSettings) -> None:
         """Go on watching the same URL, as the settings say now."""
-        watch.reconfigure(target, self._reader(target), policy_of(self._settings), known_of(self._settings, target), self._baseline)
+        watch.reconfigure(target, self._reader(target), self._settings.policy, self._settings.known_of(target), self._baseline)
 
     def _add(self, target: TargetSettings) -> None:
         interval = self._settings.poll.interval

@@ -22,7 +22,7 @@ from playing import decimated
 
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.alerts.registry import DEFINITIONS
-from kvwatch.assess import judge_for, policy_of
+from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.metrics.collector import samples_of
@@ -95,7 +95,7 @@ def key(name: str, engine: EngineId | None) -> Key:
 @cache
 def own(case: Case) -> tuple[frozenset[Key], ...]:
     """What kvwatch's own code fires at Prometheus' scrapes."""
-    policy = policy_of(SETTINGS)
+    policy = SETTINGS.policy
     engines: dict[EngineId | None, EngineAlerts] = {}
     target = TargetAlerts(SCRAPE)
     found = []
