@@ -14,8 +14,8 @@ from kvwatch.advice.inputs import Neighbours
 from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.capacity.pool import server_of
-from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.classifier.overflow import with_overflow
+from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
 from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals, TargetView

@@ -1,37 +1,29 @@
-"""The classifier as a whole: scrapes go in, one `Assessment` per engine comes out. No clock, no I/O.
-
-The same objects run live and in replay; whoever feeds them says what time it is through `Scrape.at`.
-"""
+"""One engine: its snapshots go in, its `Assessment` comes out."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.capacity.pool import RanksSeen, pool_tokens
-from kvwatch.capacity.pool_fit import PoolShape, shape_of
+from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.classifier.history import History
 from kvwatch.classifier.hysteresis import Hysteresis
 from kvwatch.classifier.preemption import is_storm
-from kvwatch.classifier.processes import Answer, Processes
+from kvwatch.classifier.processes import Answer, turns_window
 from kvwatch.classifier.rule import Candidate
 from kvwatch.classifier.rules import find
 from kvwatch.classifier.rules.pressure import slots_alone_bind, stands_at_ceiling
 from kvwatch.classifier.saturation import ThroughputCurve
 from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
-from kvwatch.model import MOST_ENGINES, Assessment, Cause, EngineConfig, EngineId, Scrape, ScrapeFailure, Signals, Snapshot, State, Verdict
+from kvwatch.model import Assessment, Cause, EngineConfig, EngineId, Signals, Snapshot, State, Verdict
 from kvwatch.text import number
 
 WARM_UP_SECONDS: Final = 8.0
 """An engine is `warming_up` for so long after its first scrape: two polls at the default interval."""
 _TOO_MANY_RESTARTS: Final = 3
 _FAR_MORE: Final = 2.0
-_IN_TURN: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("several processes answer in turn under one address",))
-_STRAY: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("an older process answered under this address",))
-_TURNS_POLLS: Final = 8
-"""Polls in which three turns of strict alternation are seen, with a lost one or two among them."""
+IN_TURN: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("several processes answer in turn under one address",))
 _SILENT_FIRST: Final = 0.3
 """Share of the patience with a silent engine after which clients that still wait are no part of a mass abort, which takes less than a poll.
 
@@ -93,7 +85,7 @@ class EngineClassifier:
                 Candidate(State.UNKNOWN, Cause.ASLEEP, ("the engine is in sleep mode: its numbers stand still",)), snapshot.at
             )
         if in_turn or self._counters_alternate(snapshot.at):
-            return self.confirm(_IN_TURN, snapshot.at)
+            return self.confirm(IN_TURN, snapshot.at)
         if self._history.seconds_seen < WARM_UP_SECONDS:
             seen = number(self._history.seconds_seen)
             evidence = f"seen for {seen} s since kvwatch or the engine started; one scrape is no evidence"
@@ -147,97 +139,7 @@ class EngineClassifier:
 
     def _counters_alternate(self, at: float) -> bool:
         restarts = self._history.restarts
-        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < _turns_window(self._policy, self._interval)
-
-
-class TargetClassifier:
-    """All engines behind one target. *interval* is the time between polls in seconds, *known* what the operator knows."""
-
-    def __init__(self, policy: Policy, known: KnownConfig = KnownConfig(), *, interval: float = 5.0) -> None:  # noqa: B008 - frozen
-        self._policy = policy
-        self._known = known
-        self._interval = interval
-        self._engines: dict[EngineId, EngineClassifier] = {}
-        self._processes = Processes(_turns_window(policy, interval))
-        self._cpu: deque[tuple[float, float]] = deque()
-        self._failing_since: float | None = None
-        self._ranks = RanksSeen()
-
-    def reconfigure(self, policy: Policy, known: KnownConfig) -> None:
-        """Judge by another policy, and by what the operator knows now, with what is remembered of every engine."""
-        self._policy, self._known = policy, known
-        self._processes.window = _turns_window(policy, self._interval)
-        for classifier in self._engines.values():
-            classifier.reconfigure(policy)
-
-    def observe(self, scrape: Scrape) -> tuple[Assessment, ...]:
-        """Judge every engine after a successful scrape, in order of model name and engine."""
-        self._failing_since = None
-        answer = self._processes.look(scrape)
-        if answer is Answer.STRAY and self._engines:
-            said = _IN_TURN if self._processes.alternate(scrape.at) else _STRAY
-            return tuple(classifier.confirm(said, scrape.at) for _, classifier in sorted(self._engines.items()))
-        if answer is not Answer.SAME:
-            present = {snapshot.engine for snapshot in scrape.snapshots}
-            self._engines = {engine: classifier for engine, classifier in self._engines.items() if engine in present}
-            self._ranks = RanksSeen()
-        self._ranks.look(scrape)
-        cpu = self._cpu_ratio(scrape, restarted=answer is not Answer.SAME)
-        in_turn = self._processes.alternate(scrape.at)
-        found = [self._observe(snapshot, scrape, answer, in_turn=in_turn, cpu=cpu) for snapshot in scrape.snapshots]
-        found += self._missing(scrape)
-        return tuple(sorted(found, key=lambda a: a.verdict.engine or EngineId("", "")))
-
-    def fail(self, failure: ScrapeFailure) -> tuple[Assessment, ...]:
-        """Every known engine is unknown, and why; one assessment without engine while none is known."""
-        if self._failing_since is None:
-            self._failing_since = failure.at
-        cause = failure.reason.cause
-        finding = Candidate(State.UNKNOWN, cause, (f"{failure.reason}: {failure.detail}",))
-        if self._engines:
-            return tuple(classifier.confirm(finding, failure.at) for _, classifier in sorted(self._engines.items()))
-        return (Assessment(Verdict(None, State.UNKNOWN, cause, finding.evidence, self._failing_since), None),)
-
-    def _observe(self, snapshot: Snapshot, scrape: Scrape, answer: Answer, *, in_turn: bool, cpu: float | None) -> Assessment:
-        classifier = self._engines.get(snapshot.engine)
-        if classifier is None:
-            classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._policy, self._interval)
-        ranks = self._ranks.beside(snapshot)
-        context = EngineContext(
-            capacity_tokens=pool_tokens(snapshot.config, ranks, self._known),
-            shape=shape_of(snapshot.config, ranks),
-            known=self._known,
-            cpu=cpu,
-            gpu=scrape.gpu_utilization,
-            http_requests=scrape.http_requests if len(scrape.snapshots) == 1 else None,
-        )
-        return classifier.observe(snapshot, context, answer, in_turn=in_turn)
-
-    def _missing(self, scrape: Scrape) -> list[Assessment]:
-        """Engines that were there and are not in this scrape; forgotten after a while."""
-        present = {snapshot.engine for snapshot in scrape.snapshots}
-        gone = {engine: classifier for engine, classifier in self._engines.items() if engine not in present}
-        if not gone:
-            return []
-        room = max(0, MOST_ENGINES - len(present))
-        for place, engine in enumerate(sorted(gone, key=lambda engine: gone[engine].seen_at, reverse=True)):
-            if place >= room or scrape.at - gone[engine].seen_at > self._policy.thresholds.forget:
-                del self._engines[engine], gone[engine]
-        finding = Candidate(State.UNKNOWN, Cause.STALE, ("the target answers, but no longer reports this engine",))
-        return [classifier.confirm(finding, scrape.at) for classifier in gone.values()]
-
-    def _cpu_ratio(self, scrape: Scrape, *, restarted: bool) -> float | None:
-        """Cores the API server's process used over the fast window; ``None`` until it is covered."""
-        if scrape.process_cpu_seconds is None:
-            return None
-        if restarted or (self._cpu and scrape.process_cpu_seconds < self._cpu[-1][1]):
-            self._cpu.clear()
-        self._cpu.append((scrape.at, scrape.process_cpu_seconds))
-        window = self._policy.window.fast - self._interval / 2
-        while len(self._cpu) > 1 and scrape.at - self._cpu[1][0] >= window:
-            self._cpu.popleft()
-        (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
-        return (last - first) / (last_at - first_at) if last_at - first_at >= max(window, self._interval / 2) else None
+        return len(restarts) >= _TOO_MANY_RESTARTS and at - restarts[-_TOO_MANY_RESTARTS] < turns_window(self._policy, self._interval)
 
 
 def _memory(policy: Policy, interval: float) -> dict[str, float]:
@@ -248,8 +150,3 @@ def _memory(policy: Policy, interval: float) -> dict[str, float]:
         "max_gap": max(4 * interval, policy.window.slow),
         "stall": policy.thresholds.stall,
     }
-
-
-def _turns_window(policy: Policy, interval: float) -> float:
-    """Seconds over which the turns of several processes are remembered."""
-    return max(policy.window.slow, _TURNS_POLLS * interval)

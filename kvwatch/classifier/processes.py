@@ -6,6 +6,7 @@ from collections import deque
 from enum import Enum
 from typing import Final
 
+from kvwatch.config.policy import Policy
 from kvwatch.model import Scrape
 
 _SLACK: Final = 1.0
@@ -14,6 +15,8 @@ _TURNS: Final = 3
 """Times a known process answered again after another one: strict alternation has shown itself by the fifth poll."""
 _STAYS: Final = 3
 """Answers in a row after which another process is believed to be the only one: a rollback, or a standby that took over."""
+_TURNS_POLLS: Final = 8
+"""Polls in which three turns of strict alternation are seen, with a lost one or two among them."""
 
 
 class Answer(Enum):
@@ -72,3 +75,8 @@ class Processes:
 
 def _same(one: float, other: float) -> bool:
     return abs(one - other) <= _SLACK
+
+
+def turns_window(policy: Policy, interval: float) -> float:
+    """Seconds over which the turns of several processes are remembered."""
+    return max(policy.window.slow, _TURNS_POLLS * interval)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from builders import ENGINE, scrape, snapshot
 
-from kvwatch.classifier.engine import TargetClassifier
+from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, EngineConfig, EngineId, FailureReason, ScrapeFailure, State
 

@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 import pytest
 from playing import decimated
 
-from kvwatch.classifier.engine import TargetClassifier
 from kvwatch.classifier.rules.pressure import fullness, share_needed
+from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import Policy
 from kvwatch.incident.recording import Reader
 from kvwatch.model import Signals

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 import pytest
 from compare_recordings import CASES, RECORDINGS, phases, read_recording, window
 
-from kvwatch.classifier.engine import TargetClassifier
+from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, State
 from kvwatch.poller.vllm import parse_scrape
