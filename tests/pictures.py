@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
+from cast import cast
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 
@@ -81,8 +82,9 @@ def sample() -> str:
 
 
 def main() -> None:
-    """Write both pictures."""
+    """Write all pictures."""
     pictures = REPOSITORY / "docs" / "pictures"
+    (pictures / "demo.svg").write_text(cast(), encoding="utf-8")
     console = Console(record=True, width=112, file=StringIO(), force_terminal=True)
     console.print("$ kvwatch check --for 30s --max-num-seqs 64", style="bold")
     console.print(render(checked(), console.width))

@@ -9,6 +9,7 @@ import shlex
 import pictures
 import pytest
 import yaml
+from cast import cast, words
 from pages_for_people import command_lines, commands_said, pages_for_people
 
 from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
@@ -111,6 +112,11 @@ def test_the_sample_in_the_readme_is_what_check_says_of_the_recording(docs):
     sample = re.search(r"```\n\$ kvwatch check --for 30s --max-num-seqs 64\n(.*?)```", docs["README.md"], re.DOTALL)[1]
     said = pictures.sample().splitlines()
     assert [line for line in sample.splitlines() if line not in said] == []
+
+
+def test_the_film_in_the_readme_is_what_the_demo_says(repository):
+    """``python tests/pictures.py`` makes it."""
+    assert words((repository / "docs" / "pictures" / "demo.svg").read_text("utf-8")) == words(cast())
 
 
 def test_the_comparison_in_the_readme_is_that_of_the_figures(docs):

@@ -18,7 +18,7 @@ DOWNTIME: Final = 20.0
 SERVER: Final = ServerConfig(num_gpu_blocks=1536, block_size=16, max_num_seqs=64, max_model_len=8192, enable_prefix_caching=False)
 _CHAT_PROMPT, _CHAT_OUTPUT = LogNormal(600, 0.4, 64, 4000), LogNormal(400, 0.3, 32, 2500)
 _DOCUMENT, _SUMMARY = Uniform(950, 1050), Uniform(150, 250)
-_REPORT: Final = Uniform(5500, 6500)
+_REPORT: Final = Uniform(6200, 6400)
 _QUESTION, _NOTE = Uniform(250, 350), Uniform(20, 60)
 _FALLBACK_SLOTS: Final = 16
 
@@ -141,7 +141,7 @@ _FEW_SLOTS: Final = Act(
 )
 _LONG_PROMPTS: Final = Act(
     "Long prompts",
-    "Eight clients with prompts of 6 000 tokens. Nothing is preempted, the cache looks half empty, and the next prompt does not fit.",
+    "Eight clients with prompts of 6 300 tokens. Nothing is preempted, a fifth of the cache is free, and the next prompt does not fit.",
     120.0,
     _load(ClosedLoop(8, _REPORT, Uniform(40, 80))),
     frozenset({Cause.ADMISSION}),

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from kvwatch.demo.stage import Frame
-from kvwatch.model import Alert, Assessment, Severity, Signals, State, TargetView
+from kvwatch.model import Alert, Assessment, Cause, Severity, Signals, State, TargetView
 
 STYLES: Final = {State.HEALTHY: "bold green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "bold yellow", State.UNKNOWN: "dim"}
 _REMEMBERED: Final = 12
@@ -60,7 +60,7 @@ class Script:
             return []
         self._state = state
         lines = [ScreenLine(f"{verdict.state} / {verdict.cause}: {'; '.join(verdict.evidence)}", STYLES[verdict.state])]
-        if assessment.advice and verdict.state is not State.HEALTHY:
+        if assessment.advice and verdict.state is not State.HEALTHY and verdict.cause is not Cause.UNREACHABLE:
             first = assessment.advice[0]
             change = f" {first.current or ''} → {first.proposed}".replace("  ", " ") if first.proposed else ""
             lines.append(ScreenLine(f"advice: {first.lever}{change}. {first.reason}", "cyan"))
