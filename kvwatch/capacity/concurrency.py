@@ -43,28 +43,40 @@ class SequenceSizes:
     prefix_hits: float | None = None
     """Share of prompt tokens found in the prefix cache (0..1)."""
     block_size: int | None = None
+    running: float | None = None
+    """How many held that much each."""
 
     @property
     def at_end(self) -> float | None:
-        """KV tokens a sequence holds when it is done growing; ``None`` while nothing has finished.
+        """KV tokens a sequence holds of its own when it is done growing; ``None`` while nothing has finished.
 
         The mean prompt and output, in whole blocks. But running sequences are not the mean ones: where lengths vary, the long ones
-        stay longest. So what they are seen to hold, halfway through their output, and the other half of it, where that is more; and also
-        where prompts share cached blocks, so that a sequence adds less than its prompt.
+        stay longest. So what they are seen to hold, halfway through their output, and the other half of it, where that is more. Where
+        prompts share cached blocks, the prompt is the part of it that is not found in the cache.
         """
         if self.prompt is None or self.output is None:
             return None
         mean = tokens_at_end(self.prompt, self.output, self.block_size)
         if self.held is None:
             return mean
+        if self.shared is not None:
+            return mean - self.prompt * (self.prefix_hits or 0.0)
         of_those_running = self.held + self.output / 2
-        return of_those_running if self.share_blocks or of_those_running > _LONGER * mean else mean
+        return of_those_running if of_those_running > _LONGER * mean else mean
 
     @property
-    def share_blocks(self) -> bool:
-        """Most of the prompts is found in the prefix cache, and running sequences hold less than a prompt each."""
-        known = self.prompt is not None and self.held is not None and self.prefix_hits is not None
-        return known and (self.prefix_hits or 0.0) >= _SHARED_PREFIX and (self.held or 0.0) < _SMALLER_THAN_PROMPT * (self.prompt or 0.0)
+    def shared(self) -> float | None:
+        """KV tokens that running sequences hold together: what is held beyond the own part of each, halfway through its output.
+
+        At least the cached part of one prompt: in a storm sequences are younger than that. ``None`` where they share nothing: too little
+        of the prompts is found in the prefix cache, or as much is held as without it.
+        """
+        if self.prompt is None or self.output is None or self.held is None or self.prefix_hits is None or self.running is None:
+            return None
+        if self.prefix_hits < _SHARED_PREFIX or self.held >= _SMALLER_THAN_PROMPT * self.prompt:
+            return None
+        cached = self.prompt * self.prefix_hits
+        return max(cached, self.running * (self.held - (self.prompt - cached + self.output / 2)))
 
 
 def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape | None = None) -> ConcurrencyLimit | None:
@@ -78,7 +90,7 @@ def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape
     if shape is not None and shape.fixed and sizes.at_end:
         return _limit_by_blocks(shape, sizes.at_end)
     if pool and sizes.at_end:
-        return limit_by_end(pool, sizes.at_end)
+        return limit_by_end(pool, sizes.at_end, sizes.shared or 0.0)
     if pool and sizes.held:
         return _limit_by_present_size(pool, sizes.held)
     return _limit_by_share(sizes.share) if sizes.share else None
@@ -89,9 +101,13 @@ def tokens_at_end(prompt: float, output: float, block_size: int | None) -> int:
     return round_up_to_block(prompt + output, block_size)
 
 
-def limit_by_end(pool: float, tokens: float) -> ConcurrencyLimit:
-    """As many as fit when all have grown to ``tokens``: on average each is half an output short of it, which is the headroom."""
-    return ConcurrencyLimit(sequences(pool, tokens), f"{number(pool)} KV tokens ÷ {number(tokens)} tokens per sequence at its end")
+def limit_by_end(pool: float, tokens: float, shared: float = 0.0) -> ConcurrencyLimit:
+    """As many as fit beside what they share when all have grown to ``tokens`` of their own.
+
+    On average each is half an output short of it, which is the headroom.
+    """
+    of_all = f"({number(pool)} KV tokens - {number(shared)} shared)" if shared else f"{number(pool)} KV tokens"
+    return ConcurrencyLimit(sequences(max(0.0, pool - shared), tokens), f"{of_all} ÷ {number(tokens)} tokens per sequence at its end")
 
 
 def _limit_by_blocks(shape: PoolShape, tokens: float) -> ConcurrencyLimit:

@@ -14,7 +14,7 @@ from kvwatch.classifier.history import History
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.quiet import Quiet
 from kvwatch.classifier.saturation import ThroughputCurve, work_of
-from kvwatch.classifier.sizes import held_beyond, mean_of, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
+from kvwatch.classifier.sizes import held_beyond, mean_of, mean_running, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
 from kvwatch.classifier.windows import computed_prompt, gauge, increase, preemption_ratio, prefill_share, queue_of, rate, summarise
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.model import GaugeStats, Saturation, Signals, Snapshot, Window
@@ -56,7 +56,7 @@ def derive(
     tokens_per_sequence = own_tokens(_times(usual_share, capacity_tokens), prompt, output)
     prefix_hits = prefix_hit_ratio_of(first, last)
     held = tokens_per_sequence if shape is None or not shape.fixed or usual_share is None else shape.tokens_in(usual_share)
-    sizes = SequenceSizes(prompt, output, held, sequence_share, prefix_hits, last.config.block_size)
+    sizes = SequenceSizes(prompt, output, held, sequence_share, prefix_hits, last.config.block_size, mean_running(slow))
     limit = concurrency_limit(capacity_tokens, sizes, shape)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     batches = [batch_of(window[0], last, history.highest_running) for window in (recent, fast)]

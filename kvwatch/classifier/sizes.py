@@ -26,10 +26,21 @@ def sequence_share_of(snapshots: Sequence[Snapshot], nobodys: float) -> float | 
 
     The share of the pool that is *nobodys* is not theirs.
     """
-    known = [(max(0.0, s.kv_usage - nobodys), s.running) for s in snapshots if s.running and s.kv_usage is not None]
-    most = max((running for _, running in known), default=0.0)
-    shares = [held / running for held, running in known if running >= _LARGE * most]
+    shares = [max(0.0, (s.kv_usage or 0.0) - nobodys) / s.running for s in large_batches(snapshots) if s.running]
     return sum(shares) / len(shares) if shares else None
+
+
+def large_batches(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Those in which about the most run, and the usage of the cache is known."""
+    known = [s for s in snapshots if s.running and s.kv_usage is not None]
+    most = max((s.running or 0.0 for s in known), default=0.0)
+    return [s for s in known if (s.running or 0.0) >= _LARGE * most]
+
+
+def mean_running(snapshots: Sequence[Snapshot]) -> float | None:
+    """How many run in the largest batches."""
+    counts = [s.running for s in large_batches(snapshots) if s.running is not None]
+    return sum(counts) / len(counts) if counts else None
 
 
 def held_beyond(window: Window, pool: float | None, prompt: float | None, output: float | None) -> float | None:

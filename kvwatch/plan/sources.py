@@ -130,5 +130,7 @@ def _usual_request(snapshot: Snapshot, pool: int | None) -> float | None:
         return None
     held = snapshot.kv_usage * pool / snapshot.running if pool and snapshot.running and snapshot.kv_usage else None
     hits = (snapshot.prefix_hits or 0.0) / snapshot.prefix_queries if snapshot.prefix_queries else None
-    sizes = SequenceSizes(snapshot.prompt_length_sum / prompts, snapshot.generation_length_sum / outputs, held, prefix_hits=hits)
-    return sizes.at_end if sizes.share_blocks else replace(sizes, held=None).at_end
+    sizes = SequenceSizes(
+        snapshot.prompt_length_sum / prompts, snapshot.generation_length_sum / outputs, held, prefix_hits=hits, running=snapshot.running
+    )
+    return sizes.at_end if sizes.shared is not None else replace(sizes, held=None).at_end

@@ -19,6 +19,7 @@ def sized(signals, config):
         signals.sequence_share,
         signals.prefix_hit_ratio,
         config.block_size,
+        None if signals.fast.running is None else signals.fast.running.mean,
     )
     limit = concurrency_limit(signals.capacity_tokens, sizes)
     return signals if limit is None else replace(signals, sustainable_sequences=limit.sequences, sustainable_arithmetic=limit.arithmetic)

@@ -132,9 +132,10 @@ class TestFewerSequences:
         assert advised(Cause.PREEMPTING, found)[0].proposed == "11"
 
     def test_prompts_that_share_blocks_count_as_seen(self):
-        # 6000-token prompts of which most is shared: a sequence holds 300 and grows to 300 + 100, not to 6200: 40960 ÷ 400.
-        found = signals(next_prompt_tokens=6000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.9, capacity_tokens=40960, running=100.0)
-        assert advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=256))[0].proposed == "102"
+        # 100 hold 5700 tokens of their 6000-token prompts together, and 300 + 100 each: 457 of all for each. Each grows to 508 of its own
+        # (6200 in whole blocks, less 5700): (40960 - 5700) ÷ 508 = 69.4, and not 40960 ÷ 557 of as many as run now.
+        found = signals(next_prompt_tokens=6000.0, tokens_per_sequence=457.0, prefix_hit_ratio=0.95, capacity_tokens=40960, running=100.0)
+        assert advised(Cause.PREEMPTING, found, known=KnownConfig(max_num_seqs=256))[0].proposed == "69"
 
     def test_a_low_holding_without_hits_is_no_sharing(self):
         found = signals(next_prompt_tokens=1000.0, tokens_per_sequence=300.0, prefix_hit_ratio=0.0)
