@@ -78,6 +78,12 @@ class SequenceSizes:
         cached = self.prompt * self.prefix_hits
         return max(cached, self.running * (self.held - (self.prompt - cached + self.output / 2)))
 
+    def part_of(self, pool: float) -> float | None:
+        """Tokens of the *pool* that a sequence takes at its end, its part of what as many as fit share included."""
+        if self.at_end is None or not self.shared or self.shared >= pool:
+            return self.at_end
+        return self.at_end * pool / (pool - self.shared)
+
 
 def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape | None = None) -> ConcurrencyLimit | None:
     """Sequences that may run at once in a *pool* of so many tokens without preempting one another; ``None`` where no size is known.

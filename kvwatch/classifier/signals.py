@@ -81,7 +81,7 @@ def derive(
         tokens_per_sequence=tokens_per_sequence,
         next_prompt_tokens=prompt,
         output_tokens=output,
-        tokens_at_end=sizes.at_end,
+        tokens_at_end=sizes.at_end if capacity_tokens is None else sizes.part_of(capacity_tokens),
         demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
         sustainable_sequences=None if limit is None else limit.sequences,
         sustainable_arithmetic=None if limit is None else limit.arithmetic,

@@ -89,7 +89,7 @@ class Signals:
     output_tokens: float | None = None
     """Mean tokens generated per finished request lately."""
     tokens_at_end: float | None = None
-    """KV tokens a request holds when its last one is written."""
+    """KV tokens a request holds when its last one is written, with its part of what requests share."""
     demand_ratio: float | None = None
     """(running + waiting) x tokens per sequence / pool; above 1 one replica is not enough."""
     sustainable_sequences: int | None = None

@@ -133,4 +133,4 @@ def _usual_request(snapshot: Snapshot, pool: int | None) -> float | None:
     sizes = SequenceSizes(
         snapshot.prompt_length_sum / prompts, snapshot.generation_length_sum / outputs, held, prefix_hits=hits, running=snapshot.running
     )
-    return sizes.at_end if sizes.shared is not None else replace(sizes, held=None).at_end
+    return sizes.part_of(pool) if pool and sizes.shared is not None else replace(sizes, held=None).at_end

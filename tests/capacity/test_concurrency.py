@@ -51,3 +51,10 @@ def test_what_each_holds_for_itself_is_not_shared(hits: float, each: float) -> N
     found = concurrency_limit(11_000, sizes)
     assert found is not None
     assert found.sequences == 10  # 1100 at the end
+
+
+def test_a_request_takes_its_part_of_what_is_shared() -> None:
+    # 11 fit beside the 2000 that all share, at 300 each: of the 5300 tokens each takes 300 + 2000 / 11
+    sizes = SequenceSizes(2200, 100, held(2000, 200, 100, 8), prefix_hits=2000 / 2200, running=8)
+    assert sizes.part_of(5300) == pytest.approx(300 + 2000 / 11)
+    assert sizes.part_of(1900) == pytest.approx(300)  # not even the beginning fits
