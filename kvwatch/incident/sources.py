@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 from kvwatch.capacity.startup_log import read_startup_log
 from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import RecordingError
+from kvwatch.incident.log_lines import unwrapped
 from kvwatch.incident.recording import Entry, Reader
 from kvwatch.incident.vllm_log import LogReader
 
@@ -98,7 +99,10 @@ def _open_log(path: Path, complain: Callable[[str], None], now: float) -> Iterat
         raise RecordingError(f"{path}: cut short or damaged: {error}") from error
     if first is None:
         raise RecordingError(f"{path}: neither a kvwatch recording nor a vLLM log: it has no line with 'Avg prompt throughput'")
-    complain(f"{path}: a log of vLLM shows its stats lines only: no latencies, no finished requests, preemptions from 0.11.1 on")
+    complain(
+        f"{path}: a log of vLLM shows its stats lines only: no latencies, no finished requests, and preemptions only where "
+        "a line names them: an engine that preempts a little looks healthy in it"
+    )
     yield EntrySource(path.name, path.name, _entries(path, reader), path.stat().st_size, lambda: 0, known)
 
 
@@ -106,7 +110,7 @@ def _known(path: Path) -> KnownConfig:
     """What the log's last start says, if the log begins that early."""
     with _text(path) as lines:
         try:
-            return read_startup_log(lines).known
+            return read_startup_log(unwrapped(line)[0] for line in lines).known
         except ValueError:
             return KnownConfig()
 

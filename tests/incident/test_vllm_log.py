@@ -52,6 +52,28 @@ def only(*lines):
         pytest.param(f"\x1b[36m(RayTrainWorker pid=1, ip=10.0.0.2)\x1b[0m INFO 01-31 12:00:00 metrics.py:455] {V0}", id="Ray, coloured"),
         pytest.param(json.dumps({"timestamp": "2026-01-31 12:00:00,000", "level": "INFO", "message": V1}), id="JSON"),
         pytest.param(f"[2026-01-31 12:00:00] INFO loggers.py:335: {V1}", id="a format of one's own"),
+        pytest.param(
+            json.dumps(
+                {"log": f"INFO 01-31 14:00:00 [loggers.py:335] {V1}\n", "stream": "stderr", "time": "2026-01-31T12:00:00.000000000Z"}
+            ),
+            id="docker's json-file, the time behind the line",
+        ),
+        pytest.param(f"[pod/vllm-0/vllm] INFO 01-31 12:00:00 [loggers.py:335] {V1}", id="kubectl logs --prefix"),
+        pytest.param(f"[pod/vllm-0/vllm] 2026-01-31T12:00:00.000000000Z INFO 01-31 14:00:00 [loggers.py:335] {V1}", id="and --timestamps"),
+        pytest.param(f"vllm-0 vllm INFO 01-31 12:00:00 [loggers.py:335] {V1}", id="stern"),
+        pytest.param(f"2026-01-31T12:00:00+0000 gpu-1 vllm[4711]: INFO 01-31 14:00:00 [loggers.py:335] {V1}", id="journalctl -o short-iso"),
+        pytest.param(f"<14>1 2026-01-31T12:00:00.000Z gpu-1 vllm 4711 - - INFO 01-31 14:00:00 [loggers.py:335] {V1}", id="syslog"),
+        pytest.param(f"(EngineCore_DP0 pid=4711) INFO 01-31 12:00:00 [v1/metrics/loggers.py:116] {V1}", id="an engine's process"),
+        pytest.param(f"\x1b[1;32mINFO\x1b[0m 01-31 12:00:00 [loggers.py:335] {V1}", id="the level coloured"),
+        pytest.param(f"INFO 01-31 12:00:00.000 [loggers.py:335] {V1}\r\n", id="milliseconds, and another system's line end"),
+        pytest.param(f"2026-01-31 12:00:00,000 - vllm.v1.metrics.loggers - INFO - {V1}", id="Python's own format"),
+        pytest.param(f"2026-01-31 12:00:00.000 | INFO     | vllm:log:335 - {V1}", id="loguru"),
+        pytest.param(json.dumps({"ts": 1769860800.0, "message": V1}), id="JSON, unix seconds"),
+        pytest.param(json.dumps({"message": V1, "@timestamp": "2026-01-31T12:00:00.000Z"}), id="a shipper's JSON, the time last"),
+        pytest.param(
+            json.dumps({"__REALTIME_TIMESTAMP": "1769860800000000", "MESSAGE": f"INFO 01-31 14:00:00 [loggers.py:335] {V1}"}),
+            id="journalctl -o json",
+        ),
     ],
 )
 def test_a_stats_line_is_read_to_the_last_field(line):
@@ -105,10 +127,19 @@ def test_tokens_are_counted_on_from_rates_and_begin_again_with_the_server():
     assert tokens == [4255.0, 8510.0, 12765.0, 4255.0]
 
 
-def test_a_version_that_names_preemptions_says_zero_by_not_naming_them():
-    start = "INFO 01-31 11:59:00 [api_server.py:1] vLLM API server version {}"
-    assert only(start.format("0.32.0"), f"INFO 01-31 12:00:00 [loggers.py:1] {V1}")[1].preemptions == 0.0
-    assert only(start.format("0.11.0"), f"INFO 01-31 12:00:00 [loggers.py:1] {V1}")[1].preemptions is None
+@pytest.mark.parametrize("version", ["0.10.2", "0.11.1", "0.32.0"])
+def test_a_line_without_preemptions_says_nothing_of_them_whatever_the_version(version):
+    """Up to 0.32 the count is set to 0 just before it is looked at."""
+    start = f"INFO 01-31 11:59:00 [api_server.py:1] vLLM API server version {version}"
+    assert only(start, f"INFO 01-31 12:00:00 [loggers.py:1] {V1}")[1].preemptions is None
+
+
+def test_a_server_that_has_named_preemptions_says_zero_by_not_naming_them_until_another_is_started():
+    named = V1.replace("GPU KV", "Preemptions: 3, GPU KV")
+    start = "INFO 01-31 12:05:00 [api_server.py:1] vLLM API server version 0.40.0"
+    _, entries = read(*(f"INFO 01-31 12:00:{n}0 [loggers.py:1] {line}" for n, line in enumerate((V1, named, V1))), start,
+                      f"INFO 01-31 12:06:00 [loggers.py:1] {V1}")  # fmt: skip
+    assert [parse_scrape(one.body, one.t).snapshots[0].preemptions for one in entries if one.body] == [None, 3.0, 3.0, None]
 
 
 def test_v0_warns_of_every_fiftieth_preemption():
@@ -116,8 +147,10 @@ def test_v0_warns_of_every_fiftieth_preemption():
         "WARNING 01-31 12:00:05 scheduler.py:1] Sequence group cmpl-1 is preempted by PreemptionMode.RECOMPUTE mode because there is not "
         "enough KV cache space. total_num_cumulative_preemption=51"
     )
-    _, entries = read(f"INFO 01-31 12:00:00 metrics.py:1] {V0}", warning, f"INFO 01-31 12:00:10 metrics.py:1] {V0}")
-    assert [parse_scrape(one.body, one.t).snapshots[0].preemptions for one in entries] == [None, 51.0]
+    first, second, third = (f"INFO 01-31 12:00:{second} metrics.py:1] {V0}" for second in ("00", "10", "20"))
+    _, entries = read(first, warning, second, third)
+    # After the warning it is not known again: up to 49 more may have come.
+    assert [parse_scrape(one.body, one.t).snapshots[0].preemptions for one in entries] == [None, 51.0, None]
 
 
 def test_a_busy_engine_that_writes_no_line_is_silent_and_an_idle_one_is_not():
@@ -128,6 +161,18 @@ def test_a_busy_engine_that_writes_no_line_is_silent_and_an_idle_one_is_not():
     assert silent[0].error == "timeout: no stats line for 10 s while requests were running"
     idle = [line.replace("Running: 6", "Running: 0") for line in busy]
     assert [entry.error for entry in read(*idle)[1]] == [None, None, None]
+
+
+def test_after_a_line_without_a_token_silence_is_more_of_the_same():
+    """No line is written when this and the one before would be of no token: an engine that hangs falls silent."""
+    frozen = V1.replace("throughput: 300.0", "throughput: 0.0").replace("throughput: 425.5", "throughput: 0.0")
+    assert frozen.count(" 0.0 tokens/s") == 2
+    lines = [f"INFO 01-31 12:{minute:02d}:{second:02d} [loggers.py:1] {line}" for minute, second, line in (
+        (0, 0, V1), (0, 10, frozen), (1, 0, V1))]  # fmt: skip
+    _, entries = read(*lines)
+    seen = [parse_scrape(one.body, one.t).snapshots[0] for one in entries]
+    assert [one.at - NOON for one in seen] == [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    assert {(one.running, one.waiting, one.generation_tokens) for one in seen[1:6]} == {(6.0, 22.0, 4255.0)}
 
 
 def test_the_turn_of_the_year_is_not_a_step_back():
