@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the shell gets its time from."""
+    """What everything that is not pure gets its time from."""
 
     def monotonic(self) -> float:
         """Seconds that never go back; only differences mean anything."""
         ...
 
     def unix(self) -> float:
-        """Seconds since the epoch, as the host believes."""
+        """Seconds since the epoch, as the host has it."""
         ...
 
 
@@ -29,5 +29,5 @@ class SystemClock:
         return time.monotonic()
 
     def unix(self) -> float:
-        """Seconds since the epoch, as the host believes."""
+        """Seconds since the epoch, as the host has it."""
         return time.time()

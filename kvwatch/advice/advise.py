@@ -19,7 +19,7 @@ Lever = Callable[[AdviceInputs], Change | None]
 
 
 def _if_cache_is_next(lever: Lever) -> Lever:
-    """The lever, where the cache is full right behind the slots: with room to spare, a larger one helps nobody."""
+    """The lever, where the cache is full right behind the slots: with room to spare, a larger one would not be used."""
 
     @wraps(lever)
     def limited(inputs: AdviceInputs) -> Change | None:

@@ -14,7 +14,7 @@ from kvwatch.config.policy import KnownConfig
 from kvwatch.model import EngineConfig, Signals, Verdict
 
 _USED: Final = 0.5
-"""Usage of the cache (0..1) below which it is nobody's limit: a request that needs the other half is one of few, and rare."""
+"""Usage of the cache (0..1) below which it limits nothing: a request that needs the other half is one of few, and rare."""
 _FEW_PREEMPTED: Final = 0.05
 """Share of the requests leaving the batch up to which a lower limit is called good. On a real vLLM of 160 blocks and requests of 300/200
 tokens 10 slots had 2 to 6 % preempted and finished the most or nearly so, 12 had 21 %."""

@@ -38,13 +38,13 @@ def describe(facts: Facts) -> str:
 ALERT: Final = EngineAlert(
     name="ComputeBound",
     severity=Severity.WARNING,
-    for_seconds=300.0,  # a busy accelerator is what was paid for; a queue that stays for five minutes is not
+    for_seconds=300.0,  # a queue that drains within five minutes needs no change of the configuration
     summary="Requests wait for a vLLM engine's compute side or scheduler, not for its KV cache.",
     fires_when="`compute_bound` for five minutes",
     condition=condition,
     describe=describe,
     rule=PrometheusRule(
-        comment="A busy accelerator is what was paid for; a queue that stays for five minutes is not.",
+        comment="A busy accelerator is no fault; a queue that stays for five minutes asks for a change.",
         expr=last_seen(
             'max without (state) (kvwatch_state{state="compute_bound"}) == 1\n'
             "unless\n"

@@ -33,7 +33,7 @@ def describe(facts: Facts) -> str:
 ALERT: Final = EngineAlert(
     name="EngineStalled",
     severity=Severity.CRITICAL,
-    # A hung engine does not heal, and its users wait. Longer: fewer pages while the first requests after a start compile kernels.
+    # A hung engine does not recover by itself. Longer: fewer pages while the first requests after a start compile kernels.
     for_seconds=45.0,
     summary="A vLLM engine has work and no token comes out.",
     fires_when="an engine is stalled for 45 seconds: at most 90 after its last token, whatever its clients do",
@@ -42,7 +42,7 @@ ALERT: Final = EngineAlert(
     describe=describe,
     seconds_before=seconds_before,
     rule=PrometheusRule(
-        comment="A hung engine does not heal; the first requests after a start may compile kernels for most of a minute.",
+        comment="A hung engine does not recover by itself; the first requests after a start may compile kernels for most of a minute.",
         expr=last_seen('max without (cause) (kvwatch_cause{cause="stalled"}) == 1', 'max without (cause) (kvwatch_cause{cause="stalled"})'),
         description=f"it has work and no token comes out{RUNNING}{WAITING}.",
         first=(

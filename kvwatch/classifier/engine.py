@@ -108,13 +108,13 @@ class EngineClassifier:
             self._proven_ceiling = self._history.highest_running
         return found
 
-    def confirm(self, finding: Candidate, at: float, signals: Signals | None = None) -> Assessment:
-        """Put *finding* through the hysteresis and account for the time since the last word."""
+    def confirm(self, candidate: Candidate, at: float, signals: Signals | None = None) -> Assessment:
+        """Put *candidate* through the hysteresis and account for the time since the last word."""
         before = self._hysteresis.confirmed
         if before is not None and self._confirmed_at is not None:
             self._state_seconds[before.state] += at - self._confirmed_at
         self._confirmed_at = at
-        said = self._hysteresis.settle(finding, at)
+        said = self._hysteresis.settle(candidate, at)
         self._transitions += before is not None and said.state is not before.state
         storm = None if signals is None else is_storm(signals, self._policy)
         if storm is not None:

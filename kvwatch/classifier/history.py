@@ -26,7 +26,7 @@ SPACING_SECONDS: Final = 15.0
 class History:
     """The snapshots of one engine over the last *span* seconds: all of the last *fine* seconds, one in fifteen seconds of before.
 
-    *max_gap* is the longest time (seconds) between two snapshots that are still one story, *stall* the least patience with a silent engine.
+    *max_gap* is the longest time (seconds) between two snapshots that belong together, *stall* the least patience with a silent engine.
     """
 
     def __init__(self, span: float, fine: float, max_gap: float, stall: float = 10.0) -> None:
@@ -59,7 +59,7 @@ class History:
         return self._snapshots[-1].at - self._first_seen if self._first_seen is not None else 0.0
 
     def append(self, snapshot: Snapshot, *, restarted: bool = False, another: bool = False) -> Snapshot | None:
-        """Take in the newest snapshot; returns the one before it in the same story, or ``None`` where a new one begins.
+        """Take in the newest snapshot; returns the one before it, or ``None`` where the history begins anew.
 
         *restarted*: the API server's process has started since; *another*: it is one that ran before.
         """

@@ -30,34 +30,34 @@ class Hysteresis:
         self._state_missed_at: float | None = None
         self._cause_missed_at: float | None = None
 
-    def settle(self, finding: Candidate, at: float) -> Candidate:
+    def settle(self, candidate: Candidate, at: float) -> Candidate:
         """Take what the rules found at *at* seconds; returns what is to be said.
 
         Its evidence is always that of now: where the numbers say something else than the verdict, they are quoted as such.
         """
         now = self.confirmed
-        if now is None or finding.state is not now.state:
+        if now is None or candidate.state is not now.state:
             self._state_missed_at = at if self._state_missed_at is None else self._state_missed_at
         else:
             self._state_missed_at = None
-        if now is None or finding.cause is not now.cause:
+        if now is None or candidate.cause is not now.cause:
             self._cause_missed_at = at if self._cause_missed_at is None else self._cause_missed_at
         else:
             self._cause_missed_at = None
-        if now is None or self._is_due(now, finding, at):
-            self.since = at if now is None or finding.state is not now.state else self.since
-            self.confirmed = finding
+        if now is None or self._is_due(now, candidate, at):
+            self.since = at if now is None or candidate.state is not now.state else self.since
+            self.confirmed = candidate
             self._state_missed_at = self._cause_missed_at = None
-            return finding
-        return Candidate(now.state, now.cause, (f"for a moment the numbers say {finding.state}/{finding.cause}", *finding.evidence))
+            return candidate
+        return Candidate(now.state, now.cause, (f"for a moment the numbers say {candidate.state}/{candidate.cause}", *candidate.evidence))
 
-    def _is_due(self, now: Candidate, finding: Candidate, at: float) -> bool:
-        if finding.cause is now.cause or now.state is finding.state is State.HEALTHY:
+    def _is_due(self, now: Candidate, candidate: Candidate, at: float) -> bool:
+        if candidate.cause is now.cause or now.state is candidate.state is State.HEALTHY:
             return True
-        if State.UNKNOWN in (now.state, finding.state) or now.cause is Cause.STALLED:
+        if State.UNKNOWN in (now.state, candidate.state) or now.cause is Cause.STALLED:
             return True  # a single token ends a stall
-        if finding.sustained and (now.state is State.HEALTHY or finding.cause is Cause.STALLED or not self._onset):
+        if candidate.sustained and (now.state is State.HEALTHY or candidate.cause is Cause.STALLED or not self._onset):
             return True  # the last: it lasted from one poll to the next, and they are far apart
-        missed_at = self._cause_missed_at if finding.state is now.state else self._state_missed_at
-        wait = self._onset if now.state is State.HEALTHY or finding.cause is Cause.IDLE else RECOVERY_SECONDS
+        missed_at = self._cause_missed_at if candidate.state is now.state else self._state_missed_at
+        wait = self._onset if now.state is State.HEALTHY or candidate.cause is Cause.IDLE else RECOVERY_SECONDS
         return missed_at is not None and at - missed_at >= wait

@@ -40,7 +40,7 @@ class Quiet:
         """`at` of the scrape at which something moved again after the last stall."""
 
     def note(self, snapshot: Snapshot) -> None:
-        """Take in the newest snapshot of the same story."""
+        """Take in the newest snapshot; no restart or gap lies before it."""
         before, self._last = self._last, snapshot
         began = before is None or not has_work(before)
         held = (snapshot.kv_usage or 0.0) if snapshot.running else 0.0
@@ -57,7 +57,7 @@ class Quiet:
         self._prompt_under_way = grown or bool(snapshot.waiting)
 
     def end(self, *, restarted: bool) -> None:
-        """The story ends; what was learnt of the steps goes with the process."""
+        """A restart or a gap: what was seen before counts no more; what is known of the steps only goes with the process."""
         self._last = None
         if restarted:
             self._longest, self.stalled_until = 0.0, None

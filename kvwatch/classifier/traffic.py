@@ -27,7 +27,7 @@ class Traffic:
         """Share of the pool that was held while nothing ran or waited, when that was last seen; never more than is held now."""
 
     def note(self, snapshot: Snapshot) -> None:
-        """Take in the newest snapshot of the same story."""
+        """Take in the newest snapshot; no restart or gap lies before it."""
         before, self._last = self._last, snapshot
         queued = bool(queue_of(snapshot))
         counted = before is not None and before.preemptions != snapshot.preemptions
@@ -41,7 +41,7 @@ class Traffic:
         self._note_held(before, snapshot)
 
     def end(self, *, restarted: bool) -> None:
-        """The story ends; what nobody runs for goes with the process."""
+        """A restart or a gap: what was seen before counts no more; what is held at rest only goes with the process."""
         self._last = self._queued_since = self._cool_since = None
         self._preempted.clear()
         if restarted:

@@ -1,4 +1,4 @@
-"""``kvwatch alert-test``: sends a test alert, marked as one, to every configured Alertmanager, so that the road is known before the night.
+"""``kvwatch alert-test``: sends a test alert, marked as one, to every configured Alertmanager, to see that it reaches a person.
 
 It has the severity of a page unless told otherwise, so it takes the way of one: routes, receivers, pager. It resolves by itself.
 """

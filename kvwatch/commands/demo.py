@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``kvwatch demo``."""
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="story", help="which story (default: %(default)s)")
     parser.add_argument("--speed", type=_speed, default=8.0, help="virtual seconds per second (default: %(default)s, about a minute)")
-    parser.add_argument("--forever", action="store_true", help="start again when the story has ended")
+    parser.add_argument("--forever", action="store_true", help="start again when the scenario has ended")
     parser.add_argument(
         "--web.listen-address", dest="listen", metavar="ADDRESS", help="default: 127.0.0.1:20058, or any free port if taken"
     )
@@ -54,8 +54,8 @@ def _speed(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell the story once, or until somebody stops it."""
-    log.silence()  # the screen tells the same story
+    """Play the scenario once, or until somebody stops it."""
+    log.silence()  # the screen says the same
     try:
         web = None if arguments.listen is None else WebSettings(listen_address=arguments.listen)
     except ValueError as error:

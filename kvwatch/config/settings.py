@@ -208,7 +208,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _zero_configuration(cls, data: Any) -> Any:
-        """Without targets and without discovery, watch the vLLM beside us."""
+        """Without targets and without discovery, watch `DEFAULT_TARGET`."""
         if isinstance(data, dict) and not data.get("targets") and not _has_files(data.get("discovery")):
             data = {**data, "targets": [DEFAULT_TARGET]}
         return data

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 _LONGEST: Final = 7 * 86400.0
-"""A week: what is longer than that is a slip of the pen."""
+"""A week: a longer one is taken for a typing error."""
 _MOST_SHARDS: Final = 100
 """Each target is weighed for every shard, at every look around."""
 _ROOTS: Final = ("", "/v1")

@@ -1,7 +1,7 @@
 """YAML files as kvwatch reads them: one error in one line for whatever is in them, within a second.
 
 Of YAML's traps a key that stands twice is refused (the second would win silently), aliases may not multiply the document, and a file must
-be a regular one of bounded size: a FIFO would hold its reader for ever.
+be a regular one of bounded size: reading a FIFO would never end.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class _Scheduler(BackgroundScheduler):  # type: ignore[misc]
         self._looked = clock.monotonic()
         self._offset = clock.unix() - self._looked
 
-    def heal(self) -> None:
+    def follow_wall_clock(self) -> None:
         """Tell every job's next beat in the time the wall clock shows now, if that was stepped."""
         now, since = self._clock.monotonic(), self._looked
         offset = self._clock.unix() - now
@@ -92,7 +92,7 @@ class _Scheduler(BackgroundScheduler):  # type: ignore[misc]
 
     def _process_jobs(self) -> float:
         try:
-            self.heal()
+            self.follow_wall_clock()
             wait = super()._process_jobs()
         except Exception:  # noqa: BLE001 - whatever fails here must not end all polls
             _log.exception("schedule.failed")

@@ -35,7 +35,7 @@ _PATH: Final = "/api/v1/query"
 
 
 def _nothing(_: str) -> None:
-    """Complain to nobody."""
+    """Drop the complaint."""
 
 
 @dataclass(frozen=True, slots=True)

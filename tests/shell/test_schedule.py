@@ -108,16 +108,16 @@ def test_a_step_of_the_wall_clock_leaves_every_job_its_place_in_the_interval(ove
     schedule = Schedule(clock, overruns.append)
     for number in range(5):
         schedule.every(10.0, f"job {number}", lambda: None)
-    schedule._scheduler.heal()
+    schedule._scheduler.follow_wall_clock()
     clock.at += 2.5
     clock.wall += 2.5 + step
-    for _again in range(2):  # seen once, healed once; looking again changes nothing
-        schedule._scheduler.heal()
-        healed = sorted(waits(schedule, clock))
-        assert healed == pytest.approx([-0.13932, 2.22136, 3.68034, 6.04102, 7.5], abs=1e-4)
+    for _again in range(2):  # seen once, followed once; looking again changes nothing
+        schedule._scheduler.follow_wall_clock()
+        followed = sorted(waits(schedule, clock))
+        assert followed == pytest.approx([-0.13932, 2.22136, 3.68034, 6.04102, 7.5], abs=1e-4)
 
 
-def test_a_job_removed_while_the_clock_is_healed_is_no_error(overruns, monkeypatch):
+def test_a_job_removed_while_the_clock_is_followed_is_no_error(overruns, monkeypatch):
     clock = SetClock()
     schedule = Schedule(clock, overruns.append)
     for name in ("gone", "stays"):
@@ -126,7 +126,7 @@ def test_a_job_removed_while_the_clock_is_healed_is_no_error(overruns, monkeypat
     schedule.remove("gone")
     monkeypatch.setattr(schedule._scheduler, "get_jobs", lambda: listed)
     clock.wall += 3600.0
-    schedule._scheduler.heal()
+    schedule._scheduler.follow_wall_clock()
     assert schedule.names == ("stays",)
     assert waits(schedule, clock) == pytest.approx([6.18034], abs=1e-4)
 
@@ -166,7 +166,7 @@ def test_jobs_go_on_when_the_wall_clock_is_set(overruns, monkeypatch, step):
 
 
 def test_a_pass_that_fails_ends_no_polls(schedule, monkeypatch):
-    real, failed = schedule._scheduler.heal, []
+    real, failed = schedule._scheduler.follow_wall_clock, []
 
     def fails_once():
         if not failed:
@@ -174,7 +174,7 @@ def test_a_pass_that_fails_ends_no_polls(schedule, monkeypatch):
             raise RuntimeError("a fault of ours")
         real()
 
-    monkeypatch.setattr(schedule._scheduler, "heal", fails_once)
+    monkeypatch.setattr(schedule._scheduler, "follow_wall_clock", fails_once)
     ran = threading.Event()
     schedule.every(0.05, "poll", ran.set)
     schedule.start()

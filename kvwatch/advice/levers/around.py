@@ -53,8 +53,8 @@ def look_at_the_host(inputs: AdviceInputs) -> Change | None:
         lever="the host in front of the GPU",
         reason=f"the GPU is {percent(busy)} busy while requests wait: look at the CPU limit and throttling of the container, "
         "at tokenising and image preprocessing, and at the network",
-        effect="the GPU is fed",
-        caution="utilisation says busy, not useful",
+        effect="the GPU no longer waits for work",
+        caution="utilisation counts any kernel, also one that waits for memory",
     )
 
 
@@ -95,7 +95,7 @@ def silent_peer(inputs: AdviceInputs) -> Change | None:
         lever="the peer that should deliver",
         reason=f"all {number(deferred.last)} waiting requests are deferred and none runs: look whether the prefill server, the KV store or "
         "the source of LoRA adapters answers, and into its log",
-        effect="what they wait for comes, and they run",
+        effect="their KV, adapters or grammars arrive, and they run",
         caution="a restart of this server throws away what waits here and does not bring the peer back",
     )
 

@@ -35,7 +35,7 @@ def shorter_limit(inputs: AdviceInputs) -> Change | None:
 
 
 def limit_to_pool(inputs: AdviceInputs) -> Change | None:
-    """A request longer than the whole pool is accepted and then blocks the queue for ever (vLLM #39734)."""
+    """A request longer than the whole pool is accepted and then blocks the queue until a restart (vLLM #39734)."""
     limit, pool = inputs.max_model_len, inputs.signals.capacity_tokens
     if limit is None or pool is None or limit <= pool:
         return None

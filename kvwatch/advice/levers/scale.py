@@ -135,7 +135,7 @@ def replicas_for_compute(inputs: AdviceInputs) -> Change | None:
 
 
 def more_room_soon(inputs: AdviceInputs) -> Change | None:
-    """Full and nothing waits is what was paid for; the next burst will not fit."""
+    """Nothing waits, but the cache is full on average: the next burst will not fit."""
     usage = inputs.signals.slow.kv_usage
     if usage is None:
         return None

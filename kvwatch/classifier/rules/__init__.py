@@ -24,7 +24,7 @@ from kvwatch.text import counted
 PRECEDENCE: Final[tuple[Rule, ...]] = (
     stalled.RULE,  # frozen gauges look like anything else
     idle.RULE,  # the windows remember what is over
-    preempting.RULE,  # preemptions are the dearest trouble
+    preempting.RULE,  # preemptions cost most: work is done twice
     deferred.RULE,  # these requests do not wait for capacity
     admission.RULE,
     step_budget.RULE,
@@ -38,9 +38,9 @@ PRECEDENCE: Final[tuple[Rule, ...]] = (
 def find(signals: Signals, policy: Policy) -> Candidate:
     """The first rule that speaks; ``unknown``/``ambiguous`` when none does."""
     for rule in PRECEDENCE:
-        finding = rule.judge(signals, policy)
-        if finding is not None:
-            return finding
+        candidate = rule.judge(signals, policy)
+        if candidate is not None:
+            return candidate
     return Candidate(State.UNKNOWN, Cause.AMBIGUOUS, _missing(signals))
 
 

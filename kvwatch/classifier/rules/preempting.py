@@ -15,7 +15,7 @@ from kvwatch.text import counted, number, percent
 _WORTH_NAMING: Final = 0.02
 """Share of the leaving requests from which on a queue behind them is theirs (3 %: ``report_wide_full``)."""
 _BY_ITSELF: Final = 0.05
-"""Share from which on preemptions are a finding even while nobody waits (one in twenty among few: ``real_few_long``)."""
+"""Share from which on preemptions are named even while nobody waits (one in twenty among few: ``real_few_long``)."""
 
 _RECOMPUTING: Final = 0.5
 """Sequences without a token on average, where nothing new is in its prefill (one of eight: ``report_hidden_thrash``)."""

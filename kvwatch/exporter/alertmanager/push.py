@@ -109,7 +109,7 @@ class AlertmanagerPush:
         self._wake()
 
     def stop(self) -> None:
-        """Stop sending, without a farewell: the end of kvwatch is not the end of a storm. Hardly waits for a post that hangs."""
+        """Stop sending, and resolve nothing: the end of kvwatch is not the end of a storm. A post that hangs is waited for only shortly."""
         self._stopping.set()
         self._wake()
         for thread in self._threads:
