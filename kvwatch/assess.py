@@ -7,7 +7,7 @@ each scrape.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvwatch.advice.inputs import Neighbours
@@ -29,6 +29,8 @@ class Judgement:
 
     assessments: tuple[Assessment, ...]
     alerts: tuple[Alert, ...]
+    conditions: Mapping[str, bool] = field(default_factory=dict)
+    """`TargetView.conditions`."""
     faults: tuple[Exception, ...] = ()
     """Errors of kvwatch's own while it looked for advice; the engines they concern have none, and nothing else changed."""
 
@@ -104,8 +106,10 @@ class Judge:
             except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
                 faults.append(error)
             alerts = remembered.alerts.update(at, assessment.verdict, signals, advice, assessment.baseline)
-            said.append(replace(assessment, signals=signals, advice=advice, alerts=alerts))
-        return Judgement(tuple(said), self._target_alerts.update(at, failure, others), tuple(faults))
+            conditions = remembered.alerts.conditions
+            said.append(replace(assessment, signals=signals, advice=advice, alerts=alerts, conditions=conditions))
+        about_target = self._target_alerts.update(at, failure, others)
+        return Judgement(tuple(said), about_target, self._target_alerts.conditions, tuple(faults))
 
 
 def _with_neighbours(assessments: Sequence[Assessment], others: Sequence[TargetView]) -> Iterator[tuple[Assessment, Neighbours]]:

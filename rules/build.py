@@ -9,27 +9,24 @@ from textwrap import indent
 from typing import Final
 
 from kvwatch.alerts.definition import AlertDefinition, EngineAlert
+from kvwatch.alerts.promql import active, condition
 from kvwatch.alerts.registry import ENGINE_ALERTS, ONLY_PROMETHEUS, TARGET_DOWN
 from kvwatch.alerts.times import EVIDENCE_SECONDS, HOLD_SECONDS
-from kvwatch.config.policy import Thresholds
 
 RULES: Final = Path(__file__).resolve().with_name("kvwatch.rules.yaml")
 _FLEET: Final = RULES.with_name("fleet.part.yaml")
-_DEFAULT: Final = Thresholds()
 _HEAD: Final = f"""\
 # Alerts and recording rules on kvwatch's own metrics. Made by `make generated` from kvwatch/alerts and fleet.part.yaml; change it there.
 # Load this file as it is, or wrap its groups in a PrometheusRule.
 #
 # Before use:
-# - Thresholds here are kvwatch's defaults (thresholds.storm_ratio {_DEFAULT.storm_ratio:.2f}, thresholds.storm_min_preemptions
-#   {_DEFAULT.storm_min_preemptions}). Whoever changes them in kvwatch changes them here; kvwatch_alert_active
-#   always says what kvwatch itself thinks.
 # - The links lead to kvwatch's own page and runbook at the address Prometheus scrapes. Where people reach it elsewhere (a proxy, TLS),
 #   replace http://{{{{ $labels.instance }}}}.
 # - KVWatchDown looks for a scrape job whose name contains "kvwatch".
 #
-# What was seen last stands for lost polls and lost scrapes until it is {EVIDENCE_SECONDS:.0f} s old: that is what last_over_time does
-# here. A warning goes on for {HOLD_SECONDS:.0f} s after its condition; a page ends with it, and its dips are in the expression.
+# The conditions, with their thresholds, are kvwatch's: one finding makes the state, the advice and the page. How long each must hold is
+# said here. What was seen last stands for lost polls (in kvwatch_alert_condition) and for lost scrapes (last_over_time) until it is
+# {EVIDENCE_SECONDS:.0f} s old. A warning goes on for {HOLD_SECONDS:.0f} s after its condition; a page ends with it.
 groups:
   - name: kvwatch.alerts
     # Two scrapes a minute would add half a minute to a page.
@@ -46,9 +43,9 @@ _ANY_KVWATCH: Final = '{{ with query "up{job=~\\".*kvwatch.*\\"} == 1" }}http://
 
 def rule_of(alert: AlertDefinition) -> str:
     """One alerting rule."""
-    rule, waited = alert.rule, alert.rule.waited
-    lines = [f"- alert: {alert.prometheus_name}", *(f"  # {line}" for line in rule.comment.splitlines())]
-    lines += ["  expr: |2", indent(rule.expr, "      ")]
+    lines = [f"- alert: {alert.prometheus_name}", *(f"  # {line}" for line in alert.rule.comment.splitlines())]
+    waited = alert.rule.waited
+    lines += ["  expr: |2", indent(alert.rule.expr or (active if waited else condition)(alert.name), "      ")]
     if alert.for_seconds and not waited:
         lines.append(f"  for: {_duration(alert.for_seconds)}")
     if alert.hold_seconds and alert not in ONLY_PROMETHEUS and not waited:

@@ -6,7 +6,6 @@ from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
 from kvwatch.alerts.promql import cause_among, number
-from kvwatch.alerts.times import EVIDENCE_SECONDS
 from kvwatch.alerts.wording import load_of, sentence
 from kvwatch.model import Cause, Severity
 
@@ -46,13 +45,8 @@ ALERT: Final = EngineAlert(
     condition=condition,
     describe=describe,
     rule=PrometheusRule(
-        comment="The baseline, its load and the tolerances live in kvwatch, and so do the alert's times (30 min before, 1 min after).",
-        expr=(
-            "max without (alert, severity) (\n"
-            f'  last_over_time(kvwatch_alert_active{{alert="BaselineRegressed"}}[{EVIDENCE_SECONDS:.0f}s])\n'
-            ") == 1"
-        ),
-        waited=True,
+        comment="With the ten minutes of a comparison at least four in a row: a single one is noise too often. The baseline stands in\n"
+        "kvwatch's configuration.",
         description=(
             "against its baseline"
             + "".join(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import RUNNING, WAITING, cause_among, last_seen, number
+from kvwatch.alerts.promql import RUNNING, WAITING, cause_among, number
 from kvwatch.alerts.wording import advised, evidence_of, load_of, sentence
 from kvwatch.model import Cause, Severity, State
 
@@ -45,12 +45,6 @@ ALERT: Final = EngineAlert(
     describe=describe,
     rule=PrometheusRule(
         comment="A busy accelerator is no fault; a queue that stays for five minutes asks for a change.",
-        expr=last_seen(
-            'max without (state) (kvwatch_state{state="compute_bound"}) == 1\n'
-            "unless\n"
-            'max without (cause) (kvwatch_cause{cause="stalled"}) == 1',
-            'max without (state) (kvwatch_state{state="compute_bound"})',
-        ),
         description=(
             f"cause {cause_among(*_FIRST)}{RUNNING}{WAITING}"
             + number(", {} tokens/s out", "kvwatch_generation_tokens_per_second", 'printf "%.0f"')

@@ -37,18 +37,18 @@ Description = Callable[[Facts], str]
 
 @dataclass(frozen=True, slots=True)
 class PrometheusRule:
-    """The same in PromQL, for the rule file."""
+    """The same for the rule file, which waits on the condition that kvwatch exposes."""
 
-    expr: str
-    """Above 0 where the alert's condition holds."""
     comment: str
     """Why it is as it is."""
     description: str
     """Template of the text behind the engine's name."""
     first: str
     """Template of the first step."""
+    expr: str = ""
+    """The condition in PromQL where kvwatch cannot expose it."""
     waited: bool = False
-    """Whether `expr` has ``for`` and ``hold`` in it already."""
+    """Whether kvwatch does the waiting, by numbers that say more of the past than its conditions do."""
 
 
 @dataclass(frozen=True, slots=True)

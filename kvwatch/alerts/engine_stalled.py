@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import RUNNING, WAITING, last_seen
+from kvwatch.alerts.promql import RUNNING, WAITING
 from kvwatch.alerts.wording import evidence_of, load_of, sentence
 from kvwatch.model import Cause, Severity, State
 
@@ -42,8 +42,9 @@ ALERT: Final = EngineAlert(
     describe=describe,
     seconds_before=seconds_before,
     rule=PrometheusRule(
-        comment="A hung engine does not recover by itself; the first requests after a start may compile kernels for most of a minute.",
-        expr=last_seen('max without (cause) (kvwatch_cause{cause="stalled"}) == 1', 'max without (cause) (kvwatch_cause{cause="stalled"})'),
+        comment="A hung engine does not recover by itself; the first requests after a start may compile kernels for most of a minute.\n"
+        "kvwatch does the waiting, 45 s: counters that stood still across lost polls are time waited too.",
+        waited=True,
         description=f"it has work and no token comes out{RUNNING}{WAITING}.",
         first=(
             "take the replica out of the load balancer, keep its log, restart it if still no token comes out;\n"

@@ -6,12 +6,12 @@ watch fired. The alerts themselves are in `kvwatch.alerts.registry`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from kvwatch.alerts.definition import AlertDefinition, Facts
 from kvwatch.alerts.registry import ENGINE_ALERTS, TARGET_DOWN
-from kvwatch.alerts.state import AlertPhase, AlertState
+from kvwatch.alerts.state import AlertState
 from kvwatch.alerts.target_down import Failures, describe
 from kvwatch.alerts.times import EVIDENCE_SECONDS, at_least
 from kvwatch.config.policy import Policy
@@ -23,30 +23,40 @@ class _Announced:
 
     def __init__(self, definition: AlertDefinition, interval: float) -> None:
         self.definition = definition
-        self._text = definition.summary
-        self._state = AlertState(
+        self.state = AlertState(
             for_seconds=definition.for_seconds, hold=definition.hold_seconds, evidence=at_least(EVIDENCE_SECONDS, interval)
         )
+        self._text = definition.summary
 
     def update(self, at: float, holds: bool | None, describe: Callable[[], str], before: float = 0.0) -> Alert | None:
         """The alert if it fires at *at*; see `AlertState.step`."""
         if holds:
             self._text = describe()
-        if self._state.step(at, holds, before=before) is not AlertPhase.FIRING or self._state.since is None:
+        self.state.step(at, holds, before=before)
+        if self.state.since is None:
             return None
-        return Alert(self.definition.name, self.definition.severity, self._state.since, self.definition.summary, self._text)
+        return Alert(self.definition.name, self.definition.severity, self.state.since, self.definition.summary, self._text)
+
+
+def _conditions(alerts: Iterable[_Announced]) -> dict[str, bool]:
+    return {known.definition.name: met for known in alerts if (met := known.state.met) is not None}
 
 
 class EngineAlerts:
     """The alerts of one engine: one instance per engine, updated once per poll in the order of time, about every *interval* seconds."""
 
-    def __init__(self, policy: Policy, interval: float = 5.0) -> None:
+    def __init__(self, policy: Policy, interval: float) -> None:
         self._policy = policy
         self._alerts = tuple((definition, _Announced(definition, interval)) for definition in ENGINE_ALERTS)
 
     def reconfigure(self, policy: Policy) -> None:
         """Alert by another policy; what fires goes on until its condition says otherwise."""
         self._policy = policy
+
+    @property
+    def conditions(self) -> dict[str, bool]:
+        """By alert whether its condition counts as met after the last poll; without those that were never seen."""
+        return _conditions(known for _, known in self._alerts)
 
     def update(
         self,
@@ -68,10 +78,15 @@ class EngineAlerts:
 class TargetAlerts:
     """The alerts of one target as a whole: one instance per target, polled about every *interval* seconds."""
 
-    def __init__(self, interval: float = 5.0) -> None:
+    def __init__(self, interval: float) -> None:
         self._failures = Failures()
         self._last_failure: ScrapeFailure | None = None
         self._down = _Announced(TARGET_DOWN, interval)
+
+    @property
+    def conditions(self) -> dict[str, bool]:
+        """As `EngineAlerts.conditions`."""
+        return _conditions((self._down,))
 
     def update(self, at: float, failure: ScrapeFailure | None, others: Sequence[TargetView] = ()) -> tuple[Alert, ...]:
         """What fires after a scrape that ended in ``failure``, or well (``None``); *others* were named together with this target."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import RUNNING, WAITING, cause_among, last_seen, number
+from kvwatch.alerts.promql import RUNNING, WAITING, cause_among, number
 from kvwatch.alerts.wording import advised, evidence_of, load_of, sentence
 from kvwatch.model import CAUSES, Cause, Severity, State
 
@@ -35,9 +35,6 @@ ALERT: Final = EngineAlert(
     describe=describe,
     rule=PrometheusRule(
         comment="A burst that drains in two minutes needs nobody.",
-        expr=last_seen(
-            'max without (state) (kvwatch_state{state="kv_bound"}) == 1', 'max without (state) (kvwatch_state{state="kv_bound"})'
-        ),
         description=(
             f"cause {cause_among(*CAUSES[State.KV_BOUND])}{RUNNING}{WAITING}"
             + number(", {} KV tokens free", "kvwatch_kv_free_tokens", 'printf "%.0f"')

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import last_seen, number
+from kvwatch.alerts.promql import number
 from kvwatch.alerts.wording import evidence_of, load_of, sentence
 from kvwatch.model import Cause, Severity, State
 
@@ -43,10 +43,6 @@ ALERT: Final = EngineAlert(
     rule=PrometheusRule(
         comment="kv_high: the cache is above its watermark (0.90) although nothing waits. Demand above 1: running and waiting requests\n"
         "together need more than the whole cache. An autoscaler had its chance: a new replica loads its model in minutes.",
-        expr=last_seen(
-            'max without (cause) (kvwatch_cause{cause="kv_high"}) == 1\nor\nkvwatch_kv_demand_ratio > 1',
-            'max without (cause) (kvwatch_cause{cause="kv_high"})',
-        ),
         description=(
             "for 15 minutes its KV cache has been nearly full or too small"
             + number("; KV demand {} times the cache", "kvwatch_kv_demand_ratio", 'printf "%.2f"')

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import RUNNING, WAITING, last_of, number
-from kvwatch.alerts.times import EVIDENCE_SECONDS
+from kvwatch.alerts.promql import RUNNING, WAITING, number
 from kvwatch.alerts.wording import evidence_of, load_of, sentence
-from kvwatch.config.policy import Thresholds
 from kvwatch.model import Severity, State, Window, recommended_max_num_seqs
 
-_DEFAULT: Final = Thresholds()
+_SLOW: Final = 'window="slow",'
+_NO_COUNT: Final = "running requests are preempted"
+_SHARE: Final = ", {} of the requests that left the running batch"
 
 
 def condition(facts: Facts) -> bool | None:
@@ -52,25 +52,13 @@ ALERT: Final = EngineAlert(
     condition=condition,
     describe=describe,
     rule=PrometheusRule(
-        comment="The slow window (2 min) makes it worth waking someone, the fast one (30 s) ends it when the storm ends, the count keeps\n"
-        "a quiet server quiet: no `for`. A dip while the cache still binds does not end it, and it never stands beside another state.",
-        expr=last_of(
-            "  (\n"
-            f'    max without (window) (kvwatch_preemption_ratio{{window="slow"}}) > {_DEFAULT.storm_ratio:.2f}\n'
-            "  and\n"
-            f'    max without (window) (kvwatch_preemption_ratio{{window="fast"}}) > {_DEFAULT.storm_ratio:.2f}\n'
-            "  and\n"
-            f'    max without (window) (kvwatch_preemptions{{window="slow"}}) >= {_DEFAULT.storm_min_preemptions}\n'
-            "  unless\n"
-            '    max without (state) (kvwatch_state{state!="kv_bound"}) == 1\n'
-            "  )\n"
-            "or\n"
-            '  0 * max without (state) (kvwatch_state{state=~"healthy|compute_bound"} == 1)',
-            EVIDENCE_SECONDS,
-        ),
+        comment="The slow window makes it worth waking someone, the fast one ends it when the storm ends, the count keeps a quiet server\n"
+        "quiet: no `for`. A dip while the cache still binds does not end it, and it never stands beside another state.",
         description=(
-            number("{} preemptions in two minutes,\n", "kvwatch_preemptions", 'printf "%.0f"', labels='window="slow",', lately="max")
-            + "{{ $value | humanizePercentage }} of the requests that left the running batch were preempted"
+            number(
+                "{} preemptions in the slow window", "kvwatch_preemptions", 'printf "%.0f"', labels=_SLOW, lately="max", otherwise=_NO_COUNT
+            )
+            + number(_SHARE, "kvwatch_preemption_ratio", "humanizePercentage", labels=_SLOW, lately="max")
             + RUNNING
             + WAITING
             + number(", cache peak {}", "kvwatch_kv_cache_usage_peak_ratio", "humanizePercentage")

@@ -1,30 +1,23 @@
-"""How the rule file says it: expressions over what was last seen, and the numbers in a text. A pure matter of strings."""
+"""How the rule file says it: the condition that is waited on, and the numbers in a text. A pure matter of strings."""
 
 from __future__ import annotations
 
-from textwrap import indent
 from typing import Final
 
 from kvwatch.alerts.times import EVIDENCE_SECONDS
 from kvwatch.model import Cause
 
-UNKNOWN: Final = 'max without (state) (kvwatch_state{state="unknown"}) == 1'
-"""The engines that could not be seen."""
 _LATELY: Final = f"[{EVIDENCE_SECONDS:.0f}s]"
 
 
-def last_seen(holds: str, series: str, unseen: str = UNKNOWN) -> str:
-    """*holds* as it was last seen, while that is young enough.
-
-    The answer was no where *series* is there and *holds* is not, and there was no answer where *unseen* is: polls that kvwatch lost and
-    scrapes that Prometheus lost leave no sample.
-    """
-    return last_of(f"  (\n{indent(holds, ' ' * 4)}\n  or\n    0 * {series}\n  )\nunless\n  {unseen}", EVIDENCE_SECONDS)
+def condition(alert: str) -> str:
+    """Where the condition of kvwatch's *alert* holds, or did when Prometheus could last scrape it, while that is young enough."""
+    return f'max without (alert) (last_over_time(kvwatch_alert_condition{{alert="{alert}"}}{_LATELY})) == 1'
 
 
-def last_of(samples: str, seconds: float) -> str:
-    """Whether the last of *samples*, of as many *seconds*, is above 0."""
-    return f"last_over_time((\n{indent(samples, ' ' * 2)}\n)[{seconds:.0f}s:5s]) > 0"
+def active(alert: str) -> str:
+    """The same for an alert that kvwatch has timed."""
+    return f'max without (alert, severity) (last_over_time(kvwatch_alert_active{{alert="{alert}"}}{_LATELY})) == 1'
 
 
 def number(text: str, metric: str, shape: str = "", *, labels: str = "", lately: str = "last", otherwise: str = "") -> str:
@@ -36,7 +29,7 @@ def number(text: str, metric: str, shape: str = "", *, labels: str = "", lately:
     before, after = text.split("{}")
     value = "{{ . | first | value" + (f" | {shape}" if shape else "") + " }}"
     other = f"{{{{ else }}}}{otherwise}" if otherwise else ""
-    joined = "\n{{-" if before.startswith((",", ";", " ")) else "{{"
+    joined = "\n{{-" if before.startswith((",", ";", ":", " ")) else "{{"
     return f"{joined}{_query(f'{lately}_over_time({metric}{{{labels}%s}}{_LATELY})')}{before}{value}{after}{other}{{{{ end }}}}"
 
 

@@ -53,15 +53,6 @@ ALERT: Final = AlertDefinition(
         comment="Three of four polls fail, each minute of five: one good poll does not end it, one lost in two does not start it.\n"
         "A target that answers without vLLM's series is up, and one that kvwatch has not polled lately may be: both are\n"
         "KVWatchWatcherBlind's. A restarted vLLM loads its weights for minutes before it serves /metrics.",
-        expr=(
-            "avg_over_time((\n"
-            "      (kvwatch_target_up == bool 0)\n"
-            "    unless ignoring (model_name, engine, cause)\n"
-            '      kvwatch_cause{cause=~"no_vllm_metrics|stats_disabled|stale"} == 1\n'
-            "  or\n"
-            "    0 * kvwatch_target_up\n"
-            f")[{_WINDOW_SECONDS:.0f}s:15s]) >= {_MOSTLY}"
-        ),
         description=(
             "most scrapes have failed for five minutes\n"
             '{{- $own := printf "{instance=%q,target=%q}" $labels.instance $labels.target -}}\n'

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import cause_among, last_seen
+from kvwatch.alerts.promql import cause_among
 from kvwatch.alerts.wording import advised, evidence_of, sentence
 from kvwatch.model import CAUSES, Cause, Severity, State
 
@@ -48,11 +48,6 @@ ALERT: Final = EngineAlert(
     rule=PrometheusRule(
         comment="Unreachable is a lost poll, and KVWatchTargetDown's when it lasts; asleep is on purpose.\n"
         "Warming up takes seconds; a restarted vLLM that nobody calls yet shows little for minutes.",
-        expr=last_seen(
-            'max without (state) (kvwatch_state{state="unknown"}) == 1\nunless\nmax without (cause) (kvwatch_cause{cause="asleep"}) == 1',
-            'max without (state) (kvwatch_state{state="unknown"})',
-            'max without (cause) (kvwatch_cause{cause="unreachable"}) == 1',
-        ),
         description=(f"unknown for five minutes, cause\n{cause_among(*CAUSES[State.UNKNOWN])}, so no other alert can fire."),
         first="look up the cause in the runbook.",
     ),

@@ -88,6 +88,7 @@ class TargetWatch:
             failure=failure,
             assessments=judgement.assessments,
             alerts=judgement.alerts,
+            conditions=judgement.conditions,
             sources=found.sources if isinstance(found, Scrape) else before.sources,
             labels=self.target.labels,
         )

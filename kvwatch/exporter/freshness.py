@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from kvwatch.alerts import watcher_blind
 from kvwatch.model import Assessment, Cause, State, TargetView, Verdict
 
 MISSED_POLLS: Final = 3
@@ -33,8 +34,8 @@ def is_up(view: TargetView, now: float) -> bool:
 def as_of(view: TargetView, now: float) -> TargetView:
     """The view as it may be shown at monotonic time ``now``: itself while fresh, and only what outlives its evidence once stale.
 
-    Of a stale view every engine stays listed as ``unknown``/``stale`` with the seconds kvwatch has seen it in each state;
-    signals, alerts, advice and the names of the sources are gone.
+    Of a stale view every engine stays listed as ``unknown``/``stale`` with the seconds kvwatch has seen it in each state, and kvwatch is
+    blind to it; signals, alerts, advice and the names of the sources are gone.
     """
     if view.at is None or not is_stale(view, now):
         return view
@@ -48,10 +49,11 @@ def as_of(view: TargetView, now: float) -> TargetView:
             signals=None,
             state_seconds=known.state_seconds,
             transitions=known.transitions,
+            conditions={watcher_blind.ALERT.name: True},
         )
         for known in view.assessments
     )
-    return replace(view, assessments=assessments, alerts=(), sources={})
+    return replace(view, assessments=assessments, alerts=(), conditions={}, sources={})
 
 
 def _since(verdict: Verdict, stale_since: float) -> float:

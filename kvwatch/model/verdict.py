@@ -83,6 +83,8 @@ class Assessment:
     signals: Signals | None
     """``None`` where the scrape failed or nothing can be said yet."""
     alerts: tuple[Alert, ...] = ()
+    conditions: Mapping[str, bool] = field(default_factory=dict)
+    """By the name of each alert whether its condition holds, or did when it could last be seen; without those that never could be."""
     advice: tuple[Change, ...] = ()
     config: EngineConfig = field(default_factory=EngineConfig)
     """What the engine says of its own cache."""
@@ -112,6 +114,8 @@ class TargetView:
     assessments: tuple[Assessment, ...] = ()
     alerts: tuple[Alert, ...] = ()
     """Alerts about the target itself (``TargetDown``)."""
+    conditions: Mapping[str, bool] = field(default_factory=dict)
+    """Theirs, as in `Assessment.conditions`."""
     sources: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     """What whoever named the target says of it beside its address, such as namespace, pod and node."""

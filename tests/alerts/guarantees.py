@@ -18,8 +18,9 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
-from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.alerts.registry import DEFINITIONS
+from kvwatch.alerts.state import AlertPhase, AlertState
+from kvwatch.alerts.times import EVIDENCE_SECONDS
 from kvwatch.assess import Judge, Judgement
 from kvwatch.config.policy import KnownConfig, Objectives, Policy
 from kvwatch.model import EngineConfig, EngineId, FailureReason, Histogram, Scrape, ScrapeFailure, Snapshot
@@ -126,22 +127,26 @@ def firing(name: str, judged: list[tuple[float, Answer, Judgement]]) -> list[flo
 
 def firing_in_prometheus(name: str, judged: list[tuple[float, Answer, Judgement]], scraped: float, evaluated: float) -> list[float]:
     """When it fires there, scraping at *scraped* and evaluating at *evaluated* seconds of each 15."""
-    engines: dict[EngineId | None, EngineAlerts] = {}
-    target, found, last = TargetAlerts(SCRAPE), [], judged[-1][0]
-    position = 0
+    alert = DEFINITIONS[name]
+    for_seconds, hold = (0.0, 0.0) if alert.rule.waited else (alert.for_seconds, alert.hold_seconds)
+    state = AlertState(for_seconds=for_seconds, hold=hold, evidence=EVIDENCE_SECONDS)
+    found, last, position = [], judged[-1][0], 0
     for number in range(1, int(last / SCRAPE)):
         at = number * SCRAPE + evaluated
         scrape_at = at - ((evaluated - scraped) % SCRAPE)
         while position + 1 < len(judged) and judged[position + 1][0] <= scrape_at:
             position += 1
-        _, answer, said = judged[position]
-        names = {alert.name for alert in target.update(at, answer if isinstance(answer, ScrapeFailure) else None)}
-        for one in said.assessments:
-            alerts = engines.setdefault(one.verdict.engine, EngineAlerts(POLICY, SCRAPE))
-            names |= {alert.name for alert in alerts.update(at, one.verdict, one.signals, one.advice, one.baseline)}
-        if name in names:
+        if state.step(at, _scraped(name, judged[position][2])) is AlertPhase.FIRING:
             found.append(at)
     return found
+
+
+def _scraped(name: str, said: Judgement) -> bool | None:
+    """What a scrape finds of the condition that the rule waits on; ``None`` where it finds nothing."""
+    if DEFINITIONS[name].rule.waited:
+        return any(alert.name == name for one in said.assessments for alert in one.alerts)
+    conditions = [said.conditions, *(one.conditions for one in said.assessments)]
+    return next((one[name] for one in conditions if name in one), None)
 
 
 def measured(name: str, interval: float, lost: float) -> dict[str, Cell]:

@@ -41,9 +41,9 @@ def run(*steps: tuple[float, bool | None], for_seconds: float = FOR) -> list[Ale
         ),
         pytest.param([(0, YES), (60, YES), (65, NO), (94, YES), (120, NO), (149, NO)], [PENDING] + [FIRING] * 5, id="a dip is forgotten"),
         pytest.param(
-            [(0, YES), (60, YES), (150, LOST), (151, LOST), (180.9, LOST), (181, LOST)],
+            [(0, YES), (60, YES), (150, LOST), (151, LOST), (179.9, LOST), (180, LOST)],
             [PENDING] + [FIRING] * 4 + [INACTIVE],
-            id="darkness ends it",
+            id="darkness ends it, its hold after the evidence",
         ),
         pytest.param(
             [(0, YES), (60, YES), (62, NO), (67, LOST), (72, LOST), (77, LOST), (82, YES)],

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from playing import decimated
+from storms import Firing, engines_of, faults_of_pages, labelled
 
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings
@@ -19,15 +19,8 @@ from kvwatch.model import FailureReason, Scrape, ScrapeFailure, State
 from kvwatch.poller.vllm import parse_scrape
 
 RECORDINGS: Final = Path(__file__).resolve().parents[1] / "data" / "recordings"
-LABELS: Final = json.loads((RECORDINGS / "labels.json").read_text())
+LABELS: Final = labelled(RECORDINGS)
 INTERVAL: Final = 5.0
-AFTER: Final = 60.0
-"""Seconds after a KV-bound span in which a page may still stand."""
-SOONEST: Final = 40.0
-"""A storm this long must be paged whatever is lost."""
-
-Firing = list[tuple[float, float]]
-"""Begin and end of each page, in seconds from the start of the recording."""
 
 
 @cache
@@ -63,32 +56,12 @@ def pages(name: str, engine: str, lost: float, seed: int) -> Firing:
     return firing if since is None else [*firing, (since, polled(name)[-1].at - start)]
 
 
-def incidents(spans: list[dict[str, Any]]) -> Firing:
-    """Storms that follow one another within the time evidence stands are one incident."""
-    merged: Firing = []
-    for span in sorted((s for s in spans if s.get("storm")), key=lambda s: s["from"]):
-        if merged and span["from"] - merged[-1][1] <= AFTER:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], span["to"]))
-        else:
-            merged.append((span["from"], span["to"]))
-    return merged
-
-
-CASES: Final = [(name, engine) for name, spans in sorted(LABELS.items()) for engine in sorted({str(s.get("engine", "0")) for s in spans})]
+CASES: Final = [(name, engine) for name, spans in sorted(LABELS.items()) for engine in engines_of(spans)]
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.05, 0.2, 0.5])
 @pytest.mark.parametrize(("name", "engine"), CASES)
 def test_a_storm_is_paged_once_and_nothing_else_is(name: str, engine: str, lost: float) -> None:
     spans = [span for span in LABELS[name] if str(span.get("engine", "0")) == engine]
-    calm = [(s["from"], s["to"]) for s in spans if s["state"] != "kv_bound"]
-    excused = [(s["from"], s["to"] + AFTER) for s in spans if s["state"] == "kv_bound"]
     for seed in range(5 if lost else 1):
-        found = pages(name, engine, lost, seed)
-        for begin, end in incidents(spans):
-            during = [page for page in found if page[0] < end + AFTER and page[1] > begin]
-            if end - begin >= SOONEST:
-                assert len(during) == 1, (seed, found)
-        for begin, _ in found:
-            invented = any(low <= begin < high for low, high in calm) and not any(low <= begin < high for low, high in excused)
-            assert not invented, (seed, found)
+        assert list(faults_of_pages(pages(name, engine, lost, seed), spans)) == [], seed

@@ -236,6 +236,7 @@ CONTRACT: dict[str, set[str]] = {
     "e2e_request_latency_seconds": {*ENGINE_LABELS, "quantile"},
     "recommended_max_num_seqs": ENGINE_LABELS,
     "alert_active": {*ENGINE_LABELS, "alert", "severity"},
+    "alert_condition": {*ENGINE_LABELS, "alert"},
     "build_info": {"version", "python_version"},
     "target_up": {"target"},
     "last_successful_scrape_timestamp_seconds": {"target"},

@@ -111,6 +111,7 @@ STORMING = Assessment(
     ),
     signals=SIGNALS,
     alerts=(STORM,),
+    conditions={"PreemptionStorm": True, "KVBound": True, "WatcherBlind": False},
     advice=(LOWER_SEQUENCES,),
     state_seconds={State.HEALTHY: 500.0, State.KV_BOUND: 60.0, State.COMPUTE_BOUND: 0.0, State.UNKNOWN: 8.5},
     transitions=2,
@@ -127,6 +128,7 @@ VIEW = TargetView(
     last_success_at=NOW - 2.0,
     last_success_unix=UNIX - 2.0,
     scrape_seconds=0.004,
+    conditions={"TargetDown": False},
     assessments=(STORMING,),
     sources={"kv_usage": "vllm:kv_cache_usage_perc", "running": "vllm:num_requests_running"},
 )

@@ -137,7 +137,7 @@ class TestStaleness:
         registry = registry_of(replace(VIEW, interval=interval), clock=clock)
         assert value(registry, "kvwatch_requests_running", **ENGINE) == 12.0
         clock.now = NOW - 2.0 + age
-        assert series_names(registry) == OWN
+        assert series_names(registry) == OWN | {"kvwatch_alert_condition"}
         assert value(registry, "kvwatch_target_up", target="vllm-0") == 0.0
         assert value(registry, "kvwatch_last_successful_scrape_timestamp_seconds", target="vllm-0") == 1_799_999_998.0
         assert value(registry, "kvwatch_state", **ENGINE, state="unknown") == 1.0
@@ -150,12 +150,18 @@ class TestStaleness:
         assert value(registry, "kvwatch_alert_active", **ENGINE, alert="PreemptionStorm", severity="critical") is None
         assert value(registry, "kvwatch_alert_active", target="vllm-0", alert="TargetDown", severity="warning") is None
 
+    def test_of_a_stale_engine_no_condition_is_known_but_that_kvwatch_is_blind(self):
+        registry = registry_of(VIEW, clock=StillClock(now=NOW + 60.0))
+        conditions = [s for family in registry.collect() for s in family.samples if s.name == "kvwatch_alert_condition"]
+        assert [(s.labels, s.value) for s in conditions] == [({"target": "vllm-0", **ENGINE, "alert": "WatcherBlind"}, 1.0)]
+
     def test_a_failed_poll_that_is_fresh_takes_the_numbers_away_and_keeps_its_cause(self):
         registry = registry_of(failed())
-        assert series_names(registry) == OWN | {"kvwatch_signal_source_info", "kvwatch_alert_active"}
+        assert series_names(registry) == OWN | {"kvwatch_signal_source_info", "kvwatch_alert_active", "kvwatch_alert_condition"}
         assert value(registry, "kvwatch_target_up", target="vllm-0") == 0.0
         assert value(registry, "kvwatch_cause", **ENGINE, cause="unreachable") == 1.0
         assert value(registry, "kvwatch_alert_active", **ENGINE, alert="PreemptionStorm", severity="critical") == 0.0
+        assert value(registry, "kvwatch_alert_condition", **ENGINE, alert="PreemptionStorm") == 1.0
 
 
 def test_a_target_that_was_never_polled_is_down_and_never_succeeded():

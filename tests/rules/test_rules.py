@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
-from kvwatch.config.policy import Policy
 from kvwatch.config.values import parse_duration
 
 RULES: Final = Path(__file__).resolve().parents[2] / "rules"
@@ -69,15 +68,6 @@ def test_a_rule_has_the_severity_labels_summary_and_times_of_its_alert(name: str
         return
     assert seconds(rule.get("for")) == alert.for_seconds
     assert seconds(rule.get("keep_firing_for")) == (0.0 if alert in ONLY_PROMETHEUS else alert.hold_seconds)
-
-
-def test_the_storm_rule_has_the_default_thresholds() -> None:
-    policy = Policy()
-    assert re.findall(r"(>=?) ([\d.]+)", ALERTS["KVWatchPreemptionStorm"]["expr"])[:3] == [
-        (">", f"{policy.thresholds.storm_ratio:.2f}"),
-        (">", f"{policy.thresholds.storm_ratio:.2f}"),
-        (">=", str(policy.thresholds.storm_min_preemptions)),
-    ]
 
 
 @pytest.mark.parametrize(

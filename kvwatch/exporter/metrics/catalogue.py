@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from kvwatch.alerts.times import EVIDENCE_SECONDS
 from kvwatch.model import Quantiles, Signals
 
 _ALONE: Final = "Do not sum or average over engines."
@@ -73,6 +74,11 @@ PREEMPTIONS: Final = _gauge(
 )
 ALERT_ACTIVE: Final = _gauge(
     "alert_active", "1 while kvwatch's own alert fires, 0 while it is quiet; alerts about a target carry no engine."
+)
+ALERT_CONDITION: Final = _gauge(
+    "alert_condition",
+    f"1 while the condition of an alert holds, 0 while it does not; where polls are lost, as it was seen last, and 0 after "
+    f"{EVIDENCE_SECONDS:.0f} s. The rules wait on it.",
 )
 RECOMMENDED_MAX_NUM_SEQS: Final = _gauge(
     "recommended_max_num_seqs", f"The --max-num-seqs kvwatch advises; there only while it advises a change of it. {_ALONE}"
@@ -199,6 +205,7 @@ FAMILIES: Final = (
     *(gauge.family for gauge in SIGNAL_GAUGES),
     *(latency.family for latency in LATENCIES),
     ALERT_ACTIVE,
+    ALERT_CONDITION,
     RECOMMENDED_MAX_NUM_SEQS,
     BASELINE_CHANGE,
     TARGET_UP,

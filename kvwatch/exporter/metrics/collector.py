@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 from prometheus_client.core import Metric
@@ -105,6 +105,7 @@ def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
     fresh = not is_stale(view, now)
     if fresh:
         yield from _alert_samples((TARGET_DOWN,), shown.alerts, target)
+    yield from _condition_samples(shown.conditions, target)
     for assessment in shown.assessments:
         yield from _engine_samples(assessment, target, fresh=fresh)
 
@@ -119,6 +120,7 @@ def _engine_samples(assessment: Assessment, target: Labels, *, fresh: bool) -> I
     for state, seconds in assessment.state_seconds.items():
         yield catalogue.STATE_SECONDS, {**labels, "state": state.value}, seconds
     yield catalogue.STATE_TRANSITIONS, labels, float(assessment.transitions)
+    yield from _condition_samples(assessment.conditions, labels)
     if not fresh:
         return
     yield from _alert_samples(ENGINE_ALERTS, assessment.alerts, labels)
@@ -146,6 +148,11 @@ def _signal_samples(signals: Signals, labels: Labels) -> Iterator[Sample]:
         if quantiles is not None:
             for label, field in QUANTILES:
                 yield latency.family, {**labels, "quantile": label}, float(getattr(quantiles, field))
+
+
+def _condition_samples(conditions: Mapping[str, bool], labels: Labels) -> Iterator[Sample]:
+    for name, holds in conditions.items():
+        yield catalogue.ALERT_CONDITION, {**labels, "alert": name}, float(holds)
 
 
 def _alert_samples(known: Sequence[AlertDefinition], firing: Sequence[Alert], labels: Labels) -> Iterator[Sample]:
