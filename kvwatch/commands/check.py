@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from rich.console import Console
 
@@ -18,13 +14,12 @@ from kvwatch.check.live import follow
 from kvwatch.check.render import render, render_json, render_plain
 from kvwatch.check.report import HEALTHY, Report
 from kvwatch.check.watching import Watch, watch, with_version
-from kvwatch.clock import Clock, SystemClock
 from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration
-from kvwatch.commands.progress import progress_bar
+from kvwatch.commands.outside import OUTSIDE, Outside
+from kvwatch.commands.progress import last_report
 from kvwatch.config import sources as config
 from kvwatch.config.settings import DEFAULT_TARGET, PollSettings
 from kvwatch.errors import UsageError
-from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.target import fetch_as
 
 USUAL_SECONDS: Final = 15.0
@@ -58,42 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_known_arguments(parser)
 
 
-def run(
-    args: argparse.Namespace,
-    *,
-    get: Fetch | None = None,
-    clock: Clock | None = None,
-    wait: Callable[[float], None] = time.sleep,
-    out: TextIO | None = None,
-) -> int:
-    """Watch, print, and return the exit code of the contract. The keyword arguments are for tests."""
+def run(args: argparse.Namespace, outside: Outside = OUTSIDE) -> int:
+    """Watch, print, and return the exit code of the contract."""
     if args.watch and args.format != "text":
         raise UsageError("--watch is for people: for a program, run kvwatch check again and again, or kvwatch run")
-    clock, out = clock or SystemClock(), out or sys.stdout
     settings = config.load()
     poll = PollSettings(interval=args.interval, ca_file=args.ca_file, bearer_token_file=args.bearer_token_file)
-    ask = get or fetch_as(poll, clock)
+    fetch = outside.fetch or fetch_as(poll, outside.clock)
     if args.url is None and args.format == "text":
         Console(stderr=True).print(f"no URL given: asking {DEFAULT_TARGET}", markup=False, highlight=False, soft_wrap=True)
     url = one_metrics_url(DEFAULT_TARGET if args.url is None else args.url)
-    known = with_version(known_arguments(args, settings.vllm), url, ask)
-    policy = settings.policy
-    rules = policy if args.all else None
+    known = with_version(known_arguments(args, settings.vllm), url, fetch)
+    rules = settings.policy if args.all else None
     seconds = args.seconds or (math.inf if args.watch else USUAL_SECONDS)
-    how = Watch(url, ask, clock, wait, args.interval, seconds)
-    reports = watch(how, Judge(policy, known, args.interval), known)
+    how = Watch(url, fetch, outside.clock, outside.wait, args.interval, seconds)
+    reports = watch(how, Judge(settings.policy, known, args.interval), known)
     if args.watch:
-        follow(reports, out, clock, rules)
+        follow(reports, outside.out, outside.clock, rules)
         return HEALTHY
-    report = Report(url, 0.0, 0, 0, known, ())
-    with progress_bar(args.format) as progress, suppress(KeyboardInterrupt):
-        for report in reports:
-            progress(min(1.0, report.seconds / seconds), report.assessments)
-    if args.format == "json":
-        out.write(render_json(report, rules) + "\n")
-    elif out.isatty():
-        console = Console(file=out, highlight=False)
-        console.print(render(report, console.width, rules))
-    else:
-        out.write(render_plain(report, rules) + "\n")
+    report = last_report(reports, seconds, args.format) or Report(url, 0.0, 0, 0, known, ())
+    outside.show(
+        args.format,
+        as_json=lambda: render_json(report, rules),
+        as_text=lambda: render_plain(report, rules),
+        drawn=lambda width: render(report, width, rules),
+    )
     return report.exit_code

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
-
-from rich.console import Console
+from typing import Final
 
 from kvwatch.assess import Judge
 from kvwatch.capacity.kv_dtype import KV_DTYPES
 from kvwatch.capacity.startup_log import StartupLog
 from kvwatch.check.watching import Watch, watch
-from kvwatch.clock import Clock, SystemClock
 from kvwatch.commands.arguments import duration, one_metrics_url, positive_count
 from kvwatch.commands.check import USUAL_SECONDS
-from kvwatch.commands.progress import progress_bar
+from kvwatch.commands.outside import OUTSIDE, Outside
+from kvwatch.commands.progress import last_report
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.sources import load
 from kvwatch.errors import UsageError
@@ -29,10 +24,10 @@ from kvwatch.plan.options import ACTIVATIONS, OTHER, UTILIZATION
 from kvwatch.plan.plan import Plan, build_plan
 from kvwatch.plan.render import render, render_json, render_plain
 from kvwatch.plan.sizes import parse_size
-from kvwatch.plan.sources import Fetch, Live, class_defaults, read_config, read_log, scrape_live
+from kvwatch.plan.sources import Live, class_defaults, read_config, read_log, scrape_live
 from kvwatch.plan.subject import Given, pool_of, refuse_failed_start, serving_of
 from kvwatch.plan.usual_request import UsualRequest, usual_request
-from kvwatch.poller.fetch import fetch
+from kvwatch.poller.fetch import Fetch, fetch
 from kvwatch.text import number
 
 _TIMEOUT: Final = 10.0
@@ -85,42 +80,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
-def run(
-    args: argparse.Namespace,
-    *,
-    get: Fetch | None = None,
-    clock: Clock | None = None,
-    wait: Callable[[float], None] = time.sleep,
-    out: TextIO | None = None,
-) -> int:
-    """Print the plan; returns 0. Raises `UsageError` where it cannot be made. The keyword arguments are for tests."""
-    out, clock = out if out is not None else sys.stdout, clock or SystemClock()
-    get = get or partial(fetch, deadline=_TIMEOUT, max_bytes=_MAX_BODY_BYTES, clock=clock)
+def run(args: argparse.Namespace, outside: Outside = OUTSIDE) -> int:
+    """Print the plan; returns 0. Raises `UsageError` where it cannot be made."""
+    get = outside.fetch or partial(fetch, deadline=_TIMEOUT, max_bytes=_MAX_BODY_BYTES, clock=outside.clock)
     try:
-        plan = plan_for(args, get, partial(_watch, args, get, clock, wait))
+        plan = plan_for(args, get, partial(_watch, args, get, outside))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if args.format == "json":
-        out.write(render_json(plan) + "\n")
-    elif out.isatty():
-        Console(file=out).print(render(plan))
-    else:
-        out.write(render_plain(plan) + "\n")
+    outside.show(args.format, as_json=lambda: render_json(plan), as_text=lambda: render_plain(plan), drawn=lambda _width: render(plan))
     return 0
 
 
-def _watch(args: argparse.Namespace, get: Fetch, clock: Clock, wait: Callable[[float], None], log: StartupLog | None) -> Watched:
-    """The last word on each engine of the server after it was watched as `kvwatch check` does."""
+def _watch(args: argparse.Namespace, get: Fetch, outside: Outside, log: StartupLog | None) -> Watched:
+    """The last word on each engine of the server after it was watched as `kvwatch check` does; empty where it is not to be."""
+    if not args.seconds:
+        return ()
     settings = load()
     given = KnownConfig(**{name: getattr(args, name, None) for name in KnownConfig.model_fields})
     known = KnownConfig.first_of(given, log.known if log is not None else KnownConfig(), settings.vllm)
-    how = Watch(one_metrics_url(args.url), get, clock, wait, _INTERVAL, args.seconds)
-    said: Watched = ()
-    with progress_bar(args.format) as progress, suppress(KeyboardInterrupt):
-        for report in watch(how, Judge(settings.policy, known, _INTERVAL), known) if args.seconds else ():
-            said = report.assessments
-            progress(min(1.0, report.seconds / args.seconds), said)
-    return said
+    how = Watch(one_metrics_url(args.url), get, outside.clock, outside.wait, _INTERVAL, args.seconds)
+    report = last_report(watch(how, Judge(settings.policy, known, _INTERVAL), known), args.seconds, args.format)
+    return () if report is None else report.assessments
 
 
 def plan_for(args: argparse.Namespace, get: Fetch, watched: Callable[[StartupLog | None], Watched]) -> Plan:

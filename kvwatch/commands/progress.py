@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from kvwatch.check.report import Report
 from kvwatch.model import Assessment
 from kvwatch.text import number, percent
 
-Progress = Callable[[float, tuple[Assessment, ...]], None]
-"""Told after each scrape: the share of the time that has passed, and what is said at this moment."""
+_Progress = Callable[[float, tuple[Assessment, ...]], None]
+"""Called after each scrape with the share of the time that has passed, and what is said at this moment."""
+
+
+def last_report(reports: Iterable[Report], seconds: float, form: str) -> Report | None:
+    """The last of *reports*, which come over *seconds*; Ctrl-C makes the newest so far the last. ``None`` where none has come."""
+    report = None
+    with _progress_bar(form) as progress, suppress(KeyboardInterrupt):
+        for report in reports:
+            progress(min(1.0, report.seconds / seconds), report.assessments)
+    return report
 
 
 @contextmanager
-def progress_bar(form: str) -> Iterator[Progress]:
+def _progress_bar(form: str) -> Iterator[_Progress]:
     """A bar on a person's terminal that says what is seen meanwhile; nothing anywhere else."""
     console = Console(stderr=True)
     if form != "text" or not console.is_terminal:

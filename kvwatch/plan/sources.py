@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -19,9 +19,8 @@ from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import EngineConfig, EngineId, Snapshot
 from kvwatch.plan.families import family_of_several_kinds, is_of_one_kind
 from kvwatch.plan.options import Pool
+from kvwatch.poller.fetch import Fetch
 from kvwatch.poller.vllm import parse_scrape
-
-Fetch = Callable[[str], bytes]
 
 
 @dataclass(frozen=True, slots=True)

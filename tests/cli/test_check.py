@@ -17,6 +17,7 @@ from kvwatch.check.watching import Watch, watch, with_version
 from kvwatch.classifier.rules import PRECEDENCE
 from kvwatch.commands import cli
 from kvwatch.commands.check import add_arguments
+from kvwatch.commands.outside import Outside
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import Alert, Assessment, Cause, EngineId, FailureReason, Severity, State, Verdict
@@ -79,7 +80,7 @@ def check(server, *arguments, url=URL, wait=None, out=None):
     add_arguments(parser)
     args = parser.parse_args([*([] if url is None else [url]), *map(str, arguments)])
     out = out or io.StringIO()
-    code = args.run(args, get=server.fetch, clock=server, wait=wait or server.wait, out=out)
+    code = args.run(args, Outside(server.fetch, server, wait or server.wait, out))
     return code, out.getvalue()
 
 

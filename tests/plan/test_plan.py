@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from kvwatch.capacity.architecture import read_model
+from kvwatch.commands.outside import Outside
 from kvwatch.commands.plan import add_arguments
 from kvwatch.errors import ScrapeError, UsageError
 from kvwatch.model import FailureReason
@@ -87,7 +88,7 @@ def run(*arguments, get=no_fetch):
     args = parser.parse_args([*map(str, arguments)])
     out = io.StringIO()
     clock = Clock()
-    assert args.run(args, get=get, out=out, clock=clock, wait=clock.wait) == 0
+    assert args.run(args, Outside(get, clock, clock.wait, out)) == 0
     return out.getvalue()
 
 
