@@ -17,11 +17,14 @@ from kvwatch.incident.prometheus_api import PrometheusApi
 from kvwatch.incident.recording import Entry
 from kvwatch.model import FailureReason
 from kvwatch.poller import names
+from kvwatch.text import rfc3339
 
 _CHUNK_SECONDS: Final = 600
 """How much is asked for at once: bounds the memory on both sides."""
 _ENGINE: Final = r"(.*_)?vllm[:_]"
 """What may stand before a sample's name: relabelled or not, with the colon or, after a conversion, with an underscore."""
+_PARTIAL_SECONDS: Final = 120.0
+"""What may be missing at either end of a range without a word: two scrapes a minute apart."""
 _SCRAPE_LABELS: Final = frozenset(("__name__", "job", "instance"))
 """Given by Prometheus, not by vLLM."""
 
@@ -65,15 +68,18 @@ class Prometheus:
         if not sources:
             raise PrometheusError(f"{self._api.shown}: it has no samples of vLLM in that time{' that match' if self._match else ''}")
         shown = _shown(sources)
-        told = start - 0.001
+        asked, first, told = (start, end), None, start - 0.001
         while start < end:
             until = min(start + _CHUNK_SECONDS, end)
             # Prometheus 2 includes the left end of a range and Prometheus 3 does not: ask a moment further back, take each time once.
             chunk = self._chunk(sources, start - 1.0, until)
             for t, source, entry in sorted(chunk, key=lambda found: found[:2]):
                 if t > told:
+                    first, last = t if first is None else first, t
                     yield shown[source], entry
             told = start = until
+        if first is not None and (first - asked[0] > _PARTIAL_SECONDS or asked[1] - last > _PARTIAL_SECONDS):
+            self._api.complain(f"of the time asked for it has samples from {rfc3339(first)} to {rfc3339(last)} only")
 
     def _chunk(self, sources: tuple[Source, ...], start: float, end: float) -> Iterator[tuple[float, Source, Entry]]:
         instances = _escaped("|".join(sorted({re.escape(source.instance) for source in sources})))

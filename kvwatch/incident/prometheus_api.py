@@ -98,9 +98,13 @@ class PrometheusApi:
         if answer.get("isPartial") is True:
             warnings.append("the answer is partial: not every storage node answered")
         for warning in warnings:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                self._complain(f"{self.shown}: {warning}")
+            self.complain(warning)
+
+    def complain(self, warning: str) -> None:
+        """Say it, once."""
+        if warning not in self._warned:
+            self._warned.add(warning)
+            self._complain(f"{self.shown}: {warning}")
 
     def _ask(self, form: Mapping[str, str]) -> tuple[int, bytes]:
         until = Deadline(self._clock, _SECONDS)

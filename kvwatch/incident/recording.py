@@ -51,7 +51,7 @@ class Reader:
     """A recording, read line by line; use as a context manager.
 
     Bad lines are handed to *complain* as ``FILE:LINE: what is wrong`` and skipped; a file that is no recording, that cannot be read
-    or that ends in the middle of its compression raises `RecordingError` (what came before has been given out by then).
+    or that ends in the middle of a line or of its compression raises `RecordingError` (what came before has been given out by then).
     """
 
     def __init__(self, path: Path, complain: Callable[[str], None]) -> None:
@@ -96,6 +96,8 @@ class Reader:
                 if last is not None and entry.t < last:
                     raise ValueError(f"time goes back from {last} to {entry.t}")  # noqa: TRY301 - reported like the other errors of a line
             except ValueError as error:
+                if not line.endswith("\n"):
+                    raise RecordingError(f"{self._path}:{number}: cut short in the middle of a line") from error
                 self._complain(f"{self._path}:{number}: {error}, skipped")
                 continue
             last = entry.t

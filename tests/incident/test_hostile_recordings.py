@@ -44,6 +44,16 @@ def test_a_recording_that_was_cut_shows_what_there_is_and_then_says_so(tmp_path,
     assert "cut short or damaged" in err
 
 
+@pytest.mark.parametrize("arguments", [["replay", "--format=html", "-o"], ["replay", "--export"], ["snapshot", "-o"]])
+def test_a_recording_cut_in_the_middle_of_a_line_is_one_line_exit_2_and_no_file(tmp_path, capsys, arguments):
+    path, out = tmp_path / "cut.jsonl", tmp_path / "out.jsonl"
+    path.write_bytes(recording()[:-40])
+    command, *flags = arguments
+    assert cli.main([command, str(path), *flags, str(out)]) == 2
+    assert capsys.readouterr().err == f"kvwatch: {path}:61: cut short in the middle of a line\n"
+    assert not out.exists()
+
+
 def test_one_line_that_is_not_utf_8_costs_that_line(tmp_path):
     path, said = tmp_path / "damaged.jsonl", []
     lines = recording().splitlines(keepends=True)

@@ -108,14 +108,21 @@ def test_two_scrapes_of_one_moment_are_two(read):
     assert [entry.body for entry in read('{"t": 1, "body": "a"}', '{"t": 1, "body": "b"}')[0]] == [b"a", b"b"]
 
 
-def test_a_last_line_without_its_end_is_reported(tmp_path):
+def test_a_last_line_without_its_end_is_a_recording_cut_short_and_what_came_before_is_given(tmp_path):
     path = tmp_path / "cut.jsonl"
     path.write_text(f'{HEADER}\n{{"t": 1, "body": "a"}}\n{{"t": 2, "bo')
-    complaints = []
-    with Reader(path, complaints.append) as reader:
+    with Reader(path, pytest.fail) as reader:
+        entries = iter(reader)
+        assert next(entries).t == 1.0
+        with pytest.raises(RecordingError, match=r"cut\.jsonl:3: cut short in the middle of a line$"):
+            next(entries)
+
+
+def test_a_last_line_that_only_lacks_its_line_break_is_whole(tmp_path):
+    path = tmp_path / "whole.jsonl"
+    path.write_text(f'{HEADER}\n{{"t": 1, "body": "a"}}')
+    with Reader(path, pytest.fail) as reader:
         assert [entry.t for entry in reader] == [1.0]
-    assert len(complaints) == 1
-    assert complaints[0].startswith(f"{path}:3: not JSON")
 
 
 @pytest.mark.parametrize(

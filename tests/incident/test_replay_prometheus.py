@@ -17,12 +17,15 @@ from recordings_made import body, storm_body, write
 
 from kvwatch.clock import SystemClock
 from kvwatch.commands import cli
+from kvwatch.errors import PrometheusError
 from kvwatch.incident.prometheus import Prometheus
 from kvwatch.incident.prometheus_api import PrometheusAccess, PrometheusApi
 from kvwatch.simulator.config import ServerConfig
 from kvwatch.simulator.load import ClosedLoop
 from kvwatch.simulator.server import SimulatorServer
 from kvwatch.simulator.simulation import Simulation
+
+SINCE = 1_700_000_000
 
 
 @pytest.fixture
@@ -39,7 +42,8 @@ def replay(capsys):
     def lines(*arguments):
         assert cli.main(["replay", "--format=jsonl", *arguments]) == 0
         printed = capsys.readouterr()
-        assert [line for line in printed.err.splitlines() if " s apart and do not show " not in line] == []
+        usual = (" s apart and do not show ", ": of the time asked for it has samples ")
+        assert [line for line in printed.err.splitlines() if not any(said in line for said in usual)] == []
         return [json.loads(line) for line in printed.out.splitlines()]
 
     return lines
@@ -66,6 +70,44 @@ def test_only_the_time_that_was_asked_for(prometheus, replay):
         prometheus.scraped(t, "vllm-0:8000", body(t))
     found = replay("--prometheus", prometheus.url, "--start=1970-01-02T03:47:00", "--end=1970-01-02T03:47:30")
     assert [line["t"] for line in found] == [100_020, 100_030, 100_040, 100_050]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        (0, 290, ""),
+        (-100, 390, ""),
+        (-4000, 290, "of the time asked for it has samples from 2023-11-14T22:13:20.000Z to 2023-11-14T22:18:10.000Z only"),
+        (100, 4000, "of the time asked for it has samples from 2023-11-14T22:15:00.000Z to 2023-11-14T22:18:10.000Z only"),
+    ],
+)
+def test_a_range_of_which_a_part_is_missing_is_used_and_said_once(prometheus, capsys, start, end, said):
+    """Older than what it keeps, or scraped later than was thought."""
+    for t in range(0, 300, 10):
+        prometheus.scraped(SINCE + t, "vllm-0:8000", body(t))
+    asked = [f"--start={SINCE + start}", f"--end={SINCE + end}"]
+    assert cli.main(["replay", "--format=jsonl", "--prometheus", prometheus.url, *asked]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 30 - 10 * (start > 0)
+    assert err == (said and f"kvwatch: {prometheus.url}: {said}\n")
+
+
+@pytest.mark.parametrize("arguments", [["replay", "--format=html", "-o"], ["replay", "--export"], ["snapshot", "-o"]])
+def test_a_prometheus_that_breaks_off_in_the_middle_leaves_no_file(prometheus, capsys, tmp_path, monkeypatch, arguments):
+    for t in range(0, 2_000, 10):
+        prometheus.scraped(SINCE + t, "vllm-0:8000", body(t))
+    asked, answers = PrometheusApi.query, iter(range(100))
+
+    def breaking(self, query, at):
+        if next(answers) > 5:
+            raise PrometheusError(f"{self.shown}: HTTP status 503: no store matched")
+        return asked(self, query, at)
+
+    monkeypatch.setattr(PrometheusApi, "query", breaking)
+    path = tmp_path / "out.jsonl"
+    assert cli.main([*arguments, str(path), "--prometheus", prometheus.url, f"--start={SINCE}", f"--end={SINCE + 2000}"]) == 2
+    assert capsys.readouterr().err == f"kvwatch: {prometheus.url}: HTTP status 503: no store matched\n"
+    assert not path.exists()
 
 
 def test_unix_times(prometheus, replay):
