@@ -7,7 +7,7 @@ from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
 from kvwatch.alerts.promql import number
-from kvwatch.alerts.wording import evidence_of, load_of, sentence
+from kvwatch.alerts.wording import advised, evidence_of, load_of, sentence
 from kvwatch.model import Cause, Severity, State
 
 
@@ -24,12 +24,12 @@ def describe(facts: Facts) -> str:
     verdict, signals = facts.verdict, facts.signals
     demand = None if signals is None else signals.demand_ratio
     if demand is None or demand <= 1:
-        return sentence(verdict, f"{evidence_of(verdict)}{load_of(signals)}", "add a replica before the next peak; nothing is lost yet")
-    return sentence(
-        verdict,
-        f"the work at hand needs {demand:.2f} times the KV cache there is{load_of(signals)}",
-        f"go from 1 replica to {math.ceil(demand)}, or give this one more KV blocks",
-    )
+        what, otherwise = evidence_of(verdict), "add a replica before the next peak; nothing is lost yet"
+    else:
+        more = math.ceil(demand * 100) / 100  # never "1.00 times"
+        what = f"the work at hand needs {more:.2f} times the KV cache there is"
+        otherwise = f"run {math.ceil(demand)} replicas for each there is now, or give this one more KV blocks"
+    return sentence(verdict, f"{what}{load_of(signals)}", advised(facts.advice, otherwise))
 
 
 ALERT: Final = EngineAlert(
@@ -49,6 +49,9 @@ ALERT: Final = EngineAlert(
             + number(", usage {}", "kvwatch_kv_cache_usage_ratio", "humanizePercentage")
             + "."
         ),
-        first="add a replica for every whole cache the demand is above one, or give this one more KV blocks.",
+        first=(
+            "see on the status page whether others have room; if not, add replicas until the demand is below 1,\n"
+            "or give this one more KV blocks."
+        ),
     ),
 )

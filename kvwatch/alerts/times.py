@@ -11,7 +11,7 @@ EVIDENCE_SECONDS: Final = 90.0
 """How long the last answer stands for polls that are lost after it.
 
 Longer: more lost polls in a row (six at a 15 s poll) leave a pending alert pending, and an alert of a server that fell silent stays longer.
-It is shorter than the ``for`` of every warning, so one answer alone never makes a warning fire.
+It is shorter than the ``for`` of every warning, so one answer alone makes none fire, unless polls are 30 s apart and more.
 """
 
 _FEWEST_POLLS: Final = 4

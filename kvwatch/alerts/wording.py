@@ -15,7 +15,7 @@ def sentence(verdict: Verdict, evidence: str, first: str) -> str:
 
 def evidence_of(verdict: Verdict) -> str:
     """The numbers that decided the verdict."""
-    return "; ".join(verdict.evidence) or f"{verdict.state}, {verdict.cause}"
+    return "; ".join(verdict.evidence)
 
 
 def load_of(signals: Signals | None) -> str:

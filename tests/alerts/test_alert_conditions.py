@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
 
+from kvwatch.alerts.definition import Facts
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.alerts.registry import DEFINITIONS
 from kvwatch.config.policy import Objectives, Policy
@@ -322,11 +323,104 @@ def test_a_missed_objective_is_told_with_the_number_and_the_objective() -> None:
     assert "time to first token 2.1 s at the 95th percentile (objective 2 s)" in fired.description
 
 
-def test_scale_out_says_how_many_replicas() -> None:
-    fired = held(EngineAlerts(Policy(), POLL), 900.0, verdict(Cause.ADMISSION), signals(demand_ratio=2.3))
+def replicas(current: str, proposed: str) -> tuple[Change, ...]:
+    return advice("replicas", current, proposed)
+
+
+@pytest.mark.parametrize(
+    ("cause", "demand", "given", "said"),
+    [
+        pytest.param(
+            Cause.ADMISSION,
+            2.3,
+            (),
+            "the work at hand needs 2.30 times the KV cache there is (running 9). "
+            "First: run 3 replicas for each there is now, or give this one more KV blocks.",
+            id="more than the cache",
+        ),
+        pytest.param(
+            Cause.OK,
+            1.001,
+            (),
+            "the work at hand needs 1.01 times the KV cache there is (running 9). "
+            "First: run 2 replicas for each there is now, or give this one more KV blocks.",
+            id="hardly more than the cache is never 1.00 times",
+        ),
+        pytest.param(
+            Cause.KV_HIGH,
+            1.0,
+            (),
+            "seen so (running 9). First: add a replica before the next peak; nothing is lost yet.",
+            id="exactly the cache is no harm",
+        ),
+        pytest.param(
+            Cause.KV_HIGH,
+            None,
+            (),
+            "seen so (running 9). First: add a replica before the next peak; nothing is lost yet.",
+            id="a cache of unknown size",
+        ),
+        pytest.param(
+            Cause.ADMISSION,
+            2.3,
+            replicas("1", "3"),
+            "the work at hand needs 2.30 times the KV cache there is (running 9). First: replicas 1 \N{RIGHTWARDS ARROW} 3.",
+            id="what the status page advises comes first",
+        ),
+    ],
+)
+def test_scale_out_says_how_much_more_is_needed_and_the_same_first_step_as_the_page(
+    cause: Cause, demand: float | None, given: tuple[Change, ...], said: str
+) -> None:
+    fired = held(EngineAlerts(Policy(), POLL), 900.0, verdict(cause, "seen so"), signals(running=9.0, demand_ratio=demand), given)
     (text,) = [alert.description for alert in fired if alert.name == "KVScaleOut"]
-    assert "needs 2.30 times the KV cache" in text
-    assert "from 1 replica to 3" in text
+    assert text.partition("): ")[2] == said
+
+
+@pytest.mark.parametrize(
+    ("interval", "stands"),
+    [pytest.param(5.0, 90.0, id="90 s"), pytest.param(22.5, 90.0, id="four polls are as long"), pytest.param(30.0, 120.0, id="four polls")],
+)
+def test_what_was_seen_last_stands_for_ninety_seconds_and_at_least_four_polls(interval: float, stands: float) -> None:
+    at_its_end, after_it = (EngineAlerts(Policy(), interval) for _ in range(2))
+    for alerts in (at_its_end, after_it):
+        alerts.update(0.0, *STORM)
+    assert "PreemptionStorm" in names(at_its_end.update(stands, *LOST))
+    assert "PreemptionStorm" not in names(after_it.update(stands + 0.1, *LOST))
+
+
+def test_conditions_are_told_as_seen_last_and_as_no_once_that_is_too_old_and_not_before_they_were_seen() -> None:
+    alerts, told = EngineAlerts(Policy(), POLL), []
+    for at, said in ((0.0, LOST), (5.0, STORM), (10.0, LOST), (95.0, LOST), (95.1, LOST)):
+        alerts.update(at, *said)
+        told.append({name: alerts.conditions.get(name) for name in ("PreemptionStorm", "KVBound", "KVScaleOut", "LatencyObjectiveMissed")})
+    unseen = {"PreemptionStorm": None, "KVBound": None, "KVScaleOut": None, "LatencyObjectiveMissed": None}
+    seen = {"PreemptionStorm": True, "KVBound": True, "KVScaleOut": False, "LatencyObjectiveMissed": None}
+    too_old = {"PreemptionStorm": False, "KVBound": False, "KVScaleOut": False, "LatencyObjectiveMissed": None}
+    assert told == [unseen, seen, seen, seen, too_old]
+
+
+def test_the_condition_of_a_target_is_told_too() -> None:
+    target = TargetAlerts(POLL)
+    assert target.conditions == {}
+    target.update(0.0, None)
+    assert target.conditions == {"TargetDown": False}
+
+
+def test_an_alert_tells_all_the_evidence_there_is() -> None:
+    (fired,) = held(EngineAlerts(Policy(), POLL), 120.0, verdict(Cause.ADMISSION, "one thing", "another"), signals())
+    assert fired.description.startswith("Engine 0 of demo-8b (kv_bound, admission): one thing; another. First: ")
+
+
+def test_what_all_engines_share_cannot_be_changed_by_one() -> None:
+    facts = Facts(Policy(), *CALM)
+    for shared, name in [
+        (facts, "verdict"),
+        *((one, "name") for one in DEFINITIONS.values()),
+        *((one.rule, "first") for one in DEFINITIONS.values()),
+    ]:
+        with pytest.raises(FrozenInstanceError):
+            setattr(shared, name, "changed")
 
 
 def failed(reason: FailureReason) -> ScrapeFailure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import peers
 import pytest
+import requests
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
 from kvwatch.exporter.alertmanager.client import Outcome, http_post
+from kvwatch.transport.adapter import DeadlineAdapter
 
 CLOCK = SystemClock()
 
@@ -23,7 +26,7 @@ class Peer(HTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.status, self.text, self.headers_out = 200, "", {}
+        self.status, self.text, self.body, self.headers_out = 200, "", b"", {}
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
 
     @property
@@ -40,9 +43,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(self.server.status)
         for name, value in self.server.headers_out.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(self.server.text)))
+        answer = self.server.body or self.server.text.encode()
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(self.server.text.encode())
+        self.wfile.write(answer)
 
     def log_message(self, *_arguments: object) -> None:
         """Tests are quiet."""
@@ -77,6 +81,26 @@ def test_the_status_decides_and_the_peers_words_are_kept_short(peer: Peer, statu
     assert got is outcome
     assert len(detail) <= 300
     assert outcome is Outcome.ACCEPTED or detail.startswith(f"HTTP {status} no no")
+
+
+def test_the_words_of_a_packed_answer_are_read(peer: Peer) -> None:
+    peer.status, peer.body, peer.headers_out = 500, gzip.compress(b"out of disk"), {"Content-Encoding": "gzip"}
+    assert http_post(peer.url, AlertmanagerSettings(), CLOCK)(b"[]") == (Outcome.FAILED, "HTTP 500 out of disk")
+
+
+@pytest.mark.parametrize(("ca_file", "verify"), [(None, True), (Path("/etc/ca.pem"), "/etc/ca.pem")])
+def test_a_certificate_is_always_checked_by_the_authority_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, ca_file: Path | None, verify: bool | str
+) -> None:
+    asked: list[object] = []
+
+    def send(_adapter: object, _request: object, **how: object) -> requests.Response:
+        asked.append(how["verify"])
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(DeadlineAdapter, "send", send)
+    http_post("https://am.example", AlertmanagerSettings(ca_file=ca_file), CLOCK)(b"[]")
+    assert asked == [verify]
 
 
 def test_a_redirect_is_not_followed(peer: Peer) -> None:

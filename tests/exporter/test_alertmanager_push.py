@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +14,9 @@ import structlog
 from pydantic import ValidationError
 
 from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
+from kvwatch.config.web import WebSettings
 from kvwatch.exporter.alertmanager.client import Outcome, Post
-from kvwatch.exporter.alertmanager.push import AlertmanagerPush
+from kvwatch.exporter.alertmanager.push import AlertmanagerPush, instance_of
 from kvwatch.model import Alert, Assessment, Cause, EngineId, Severity, State, TargetView, Verdict
 
 ONE: Final = "http://am-1:9093"
@@ -346,6 +347,59 @@ def test_a_target_watched_no_more_is_resolved() -> None:
     bench.step()
     ((alert,),) = bench.them.take()
     assert at(alert["endsAt"]) == 1007.0
+
+
+def test_a_resolved_alert_is_kept_for_exactly_fifteen_minutes() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.clock.now = 1005.0
+    bench.poll()
+    assert len(bench.push._record.notifications(1905.0)) == 1
+    assert bench.push._record.notifications(1905.1) == ()
+
+
+def test_news_wakes_whoever_sends_and_so_does_the_end() -> None:
+    bench = Bench(urls=[ONE, TWO])
+    for news in (lambda: bench.poll(storm(since=1000.0)), lambda: bench.push.forget("vllm"), bench.push.stop):
+        for replica in bench.push.replicas:
+            replica.wake.clear()
+        news()
+        assert [replica.wake.is_set() for replica in bench.push.replicas] == [True, True]
+
+
+def test_after_an_outage_the_next_one_is_tried_again_as_soon_as_the_first() -> None:
+    bench, waits = Bench(), []
+    for now, outcome in ((1000.0, Outcome.FAILED), (1001.0, Outcome.FAILED), (1003.0, Outcome.ACCEPTED), (1070.0, Outcome.FAILED)):
+        bench.clock.now = now
+        bench.them.outcome[ONE] = outcome
+        bench.poll(storm(since=1000.0))
+        waits += bench.step()
+    assert waits == [1.0, 2.0, None, 1.0]
+
+
+def test_what_was_sent_of_alerts_that_are_over_is_forgotten_with_the_next_post() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0), target="pod-1")
+    bench.step()
+    bench.push.forget("pod-1")
+    bench.step()
+    bench.clock.now = 2000.0
+    bench.poll(storm(since=2000.0), target="pod-2")
+    bench.step()
+    assert [dict(labels)["target"] for labels in bench.push.replicas[0]._delivery._sent] == ["pod-2"]
+
+
+def test_an_instance_is_the_hosts_name_with_the_port_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-7")
+    assert instance_of(WebSettings(listen_address="127.0.0.1:20059")) == "gpu-7:20059"
+
+
+def test_a_notification_cannot_be_changed_while_another_thread_sends_it() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    (one,) = bench.push._record.notifications(1000.0)
+    with pytest.raises(FrozenInstanceError):
+        one.summary = "changed"  # type: ignore[misc]
 
 
 def test_targets_that_come_and_go_leave_nothing_behind() -> None:
