@@ -6,7 +6,7 @@ import pytest
 
 from kvwatch.exporter.web.chart_history import SPAN_SECONDS, Point
 from kvwatch.exporter.web.charts import HEIGHT, BandSegment, Timeline, band_summary, charts, gap_after, path, state_band
-from kvwatch.model import State
+from kvwatch.exporter.web.condition import Condition
 from kvwatch.svg import nice_top
 
 NOW = 10_000.0
@@ -74,21 +74,21 @@ def test_the_time_axis_is_no_longer_than_the_history(age, span, ticks):
     assert timeline.x(NOW - span) == 0.0
 
 
-def band(*states: tuple[float, State]) -> tuple[BandSegment, ...]:
+def band(*states: tuple[float, Condition]) -> tuple[BandSegment, ...]:
     return state_band([(START + at, state) for at, state in states], HALF_AN_HOUR, interval=5.0)
 
 
 def test_equal_states_in_a_row_are_one_stretch():
-    assert band((1770.0, State.HEALTHY), (1780.0, State.HEALTHY), (1790.0, State.KV_BOUND)) == (
-        BandSegment(State.HEALTHY, near(354.0), near(4.0)),
-        BandSegment(State.KV_BOUND, near(358.0), near(2.0)),
+    assert band((1770.0, Condition.HEALTHY), (1780.0, Condition.HEALTHY), (1790.0, Condition.KV_BOUND)) == (
+        BandSegment(Condition.HEALTHY, near(354.0), near(4.0)),
+        BandSegment(Condition.KV_BOUND, near(358.0), near(2.0)),
     )
 
 
 def test_time_nobody_watched_is_left_out_of_the_band():
-    assert band((0.0, State.HEALTHY), (900.0, State.HEALTHY)) == (
-        BandSegment(State.HEALTHY, near(0.0), near(1.0)),
-        BandSegment(State.HEALTHY, near(180.0), near(1.0)),
+    assert band((0.0, Condition.HEALTHY), (900.0, Condition.HEALTHY)) == (
+        BandSegment(Condition.HEALTHY, near(0.0), near(1.0)),
+        BandSegment(Condition.HEALTHY, near(180.0), near(1.0)),
     )
 
 
@@ -99,13 +99,13 @@ def test_a_band_without_points_is_empty():
 
 def test_the_band_is_told_in_minutes():
     assert (
-        band_summary((BandSegment(State.HEALTHY, 0.0, 240.0), BandSegment(State.KV_BOUND, 240.0, 120.0)), HALF_AN_HOUR)
-        == "State over the last 30 minutes: Healthy 20 min, KV-bound 10 min"
+        band_summary((BandSegment(Condition.HEALTHY, 0.0, 240.0), BandSegment(Condition.KV_BOUND, 240.0, 120.0)), HALF_AN_HOUR)
+        == "State over the last 30 minutes: KV-bound 10 min, Healthy 20 min"
     )
 
 
 def point(at: float, **numbers: float | None) -> Point:
-    usual: dict[str, Any] = {"at": at, "state": State.HEALTHY, "kv_mean": 0.5, "kv_peak": 0.75, "running": 3.0, "waiting": 0.0}
+    usual: dict[str, Any] = {"at": at, "condition": Condition.HEALTHY, "kv_mean": 0.5, "kv_peak": 0.75, "running": 3.0, "waiting": 0.0}
     return Point(**(usual | {"preemption_ratio": 0.0, "tokens_per_second": 401.5, "first_token": 0.25, "queue_time": None} | numbers))
 
 

@@ -9,7 +9,8 @@ import pytest
 from exporter_views import SIGNALS, STORMING, UNPOLLED, VIEW, failed
 
 from kvwatch.exporter.web.chart_history import POINTS, SPAN_SECONDS, ChartHistory, Track
-from kvwatch.model import EngineId, GaugeStats, State
+from kvwatch.exporter.web.condition import Condition
+from kvwatch.model import Cause, EngineId, GaugeStats, Quantiles
 
 ENGINE = cast("EngineId", STORMING.verdict.engine)
 
@@ -26,9 +27,9 @@ def view_at(at, *, engine=ENGINE, signals=SIGNALS, target="vllm-0"):
 def test_a_poll_becomes_a_point():
     history = ChartHistory()
     history.record(view_at(100.0))
-    assert history.states("vllm-0", ENGINE) == ((100.0, State.KV_BOUND),)
+    assert history.conditions("vllm-0", ENGINE) == ((100.0, Condition.KV_BOUND),)
     (point,) = history.points("vllm-0", ENGINE)
-    assert (point.at, point.state) == (100.0, State.KV_BOUND)
+    assert (point.at, point.condition) == (100.0, Condition.KV_BOUND)
     assert point.kv_mean == pytest.approx(0.93)
     assert point.kv_peak == pytest.approx(0.9975)
     assert (point.running, point.waiting, point.tokens_per_second) == (12.0, 7.0, 401.5)
@@ -37,24 +38,24 @@ def test_a_poll_becomes_a_point():
 
 def test_polls_within_a_second_become_one_point_of_their_means_and_peaks():
     track = Track()
-    track.add(100.0, State.HEALTHY, replace(usage(0.5, 0.75), running=2.0))
-    track.add(100.4, State.HEALTHY, replace(usage(0.25, 0.5), running=4.0))
-    track.add(100.8, State.KV_BOUND, replace(usage(0.0, 1.0), running=9.0))
+    track.add(100.0, Condition.HEALTHY, replace(usage(0.5, 0.75), running=2.0))
+    track.add(100.4, Condition.HEALTHY, replace(usage(0.25, 0.5), running=4.0))
+    track.add(100.8, Condition.KV_BOUND, replace(usage(0.0, 1.0), running=9.0))
     (point,) = track.points()
-    assert (point.at, point.kv_mean, point.kv_peak, point.running, point.state) == (100.0, 0.25, 1.0, 5.0, State.KV_BOUND)
+    assert (point.at, point.kv_mean, point.kv_peak, point.running, point.condition) == (100.0, 0.25, 1.0, 5.0, Condition.KV_BOUND)
 
 
 def test_a_second_later_a_new_point_begins():
     track = Track()
-    track.add(100.0, State.HEALTHY, SIGNALS)
-    track.add(101.0, State.HEALTHY, SIGNALS)
+    track.add(100.0, Condition.HEALTHY, SIGNALS)
+    track.add(101.0, Condition.HEALTHY, SIGNALS)
     assert [point.at for point in track.points()] == [100.0, 101.0]
 
 
 def filled(polls, *, every=1.0):
     track = Track()
     for poll in range(polls):
-        track.add(poll * every, State.HEALTHY, replace(usage(poll % 2, poll % 2), running=float(poll)))
+        track.add(poll * every, Condition.HEALTHY, replace(usage(poll % 2, poll % 2), running=float(poll)))
     return track
 
 
@@ -69,7 +70,7 @@ def test_a_full_history_merges_neighbours_and_doubles_its_grain():
 def test_points_are_not_merged_across_time_nobody_watched():
     track = Track()
     for poll in range(POINTS + 1):
-        track.add(poll * 2.0 + (500.0 if poll > 100 else 0.0), State.HEALTHY, SIGNALS)
+        track.add(poll * 2.0 + (500.0 if poll > 100 else 0.0), Condition.HEALTHY, SIGNALS)
     ats = [point.at for point in track.points()]
     assert 200.0 in ats
     assert 702.0 in ats
@@ -78,7 +79,7 @@ def test_points_are_not_merged_across_time_nobody_watched():
 def test_a_point_without_numbers_merges_to_the_numbers_of_its_neighbour():
     track = Track()
     for poll in range(POINTS + 1):
-        track.add(float(poll), State.HEALTHY, None if poll % 2 else replace(SIGNALS, running=7.0))
+        track.add(float(poll), Condition.HEALTHY, None if poll % 2 else replace(SIGNALS, running=7.0))
     assert {point.running for point in track.points()} == {7.0}
 
 
@@ -94,21 +95,21 @@ def test_a_failed_poll_is_a_point_without_numbers():
     history = ChartHistory()
     history.record(failed(view_at(100.0)))
     (point,) = history.points("vllm-0", ENGINE)
-    assert point.state is State.UNKNOWN
+    assert point.condition is Condition.DOWN
     assert (point.kv_mean, point.kv_peak, point.running, point.waiting, point.preemption_ratio, point.tokens_per_second) == (None,) * 6
 
 
 def test_polls_that_never_came_are_not_made_up():
     track = Track()
     for at in (100.0, 110.0, 500.0, 510.0):
-        track.add(at, State.HEALTHY, SIGNALS)
+        track.add(at, Condition.HEALTHY, SIGNALS)
     assert [point.at for point in track.points()] == [100.0, 110.0, 500.0, 510.0]
 
 
 def test_a_view_published_twice_counts_once():
     track = Track()
-    track.add(100.0, State.HEALTHY, replace(SIGNALS, running=2.0))
-    track.add(100.0, State.HEALTHY, replace(SIGNALS, running=8.0))
+    track.add(100.0, Condition.HEALTHY, replace(SIGNALS, running=2.0))
+    track.add(100.0, Condition.HEALTHY, replace(SIGNALS, running=8.0))
     assert [point.running for point in track.points()] == [2.0]
 
 
@@ -173,3 +174,31 @@ def test_a_full_engine_costs_less_than_sixteen_kibibytes():
         tracemalloc.stop()
     print(f"{used / engines:.0f} bytes per engine", file=sys.stderr)  # noqa: T201 - the figure the docstring quotes
     assert used / engines < 16 * 1024
+
+
+@pytest.mark.parametrize(
+    ("p95", "mean", "shown"),
+    [
+        pytest.param(0.285, 0.002, 0.04, id="nobody waits, and all lie in the first bucket"),
+        pytest.param(4.0, 1.5, 4.0, id="a queue"),
+        pytest.param(0.285, None, 0.285, id="no mean is known"),
+        pytest.param(0.285, 0.0, 0.0, id="not one waited"),
+    ],
+)
+def test_the_time_in_the_queue_is_no_more_than_its_mean_allows(p95, mean, shown):
+    """At most one time in twenty can be longer than twenty means."""
+    track = Track()
+    track.add(100.0, Condition.HEALTHY, replace(SIGNALS, queue_time=Quantiles(p95 / 2, p95, p95, mean, 20.0)))
+    [point] = track.points()
+    assert point.queue_time == pytest.approx(shown)
+
+
+@pytest.mark.parametrize(
+    ("cause", "condition"),
+    [(Cause.STALLED, Condition.DOWN), (Cause.UNREACHABLE, Condition.DOWN), (Cause.COMPUTE, Condition.COMPUTE_BOUND)],
+)
+def test_who_serves_nobody_is_in_the_band_as_that(cause, condition):
+    history = ChartHistory()
+    verdict = replace(STORMING.verdict, state=cause.state, cause=cause)
+    history.record(replace(VIEW, assessments=(replace(STORMING, verdict=verdict),)))
+    assert [one for _, one in history.conditions(VIEW.name, ENGINE)] == [condition]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kvwatch.exporter.web.blind_spots import FAILURE_WORDS
-from kvwatch.exporter.web.wording import ABSENT, SEVERITY_ORDER, STATE_WORDS, duration, number, percent, seconds
+from kvwatch.exporter.web.condition import WORDS, Condition
+from kvwatch.exporter.web.wording import ABSENT, duration, number, percent, seconds
 from kvwatch.model import FailureReason, State
 
 
@@ -52,5 +53,5 @@ def test_duration(value, words):
 
 
 def test_every_state_cause_and_failure_has_words():
-    assert set(STATE_WORDS) == set(SEVERITY_ORDER) == set(State)
+    assert set(WORDS) == set(Condition) == {*State, Condition.DOWN}
     assert set(FAILURE_WORDS) == set(FailureReason)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kvwatch.model import EngineId, GaugeStats, Signals, State, TargetView
+from kvwatch.exporter.web.condition import Condition, condition_of
+from kvwatch.model import EngineId, GaugeStats, Quantiles, Signals, TargetView
 
 SPAN_SECONDS: Final = 1800.0
 FINEST_SECONDS: Final = 1.0
@@ -23,7 +24,7 @@ COARSEST_SECONDS: Final = 8.0
 POINTS: Final = int(SPAN_SECONDS / COARSEST_SECONDS) + 1
 _VANISHED_KEPT: Final = 8
 """Engines of a target that are gone and may come back; the one gone longest is dropped first."""
-_STATES: Final = tuple(State)
+_CONDITIONS: Final = tuple(Condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Point:
 
     at: float
     """Monotonic time of the first poll in it."""
-    state: State
+    condition: Condition
     """As of the last poll in it."""
     kv_mean: float | None
     kv_peak: float | None
@@ -59,6 +60,16 @@ def _kv_stats(signals: Signals, read: Callable[[GaugeStats], float]) -> float | 
     return signals.kv_usage if signals.recent.kv_usage is None else read(signals.recent.kv_usage)
 
 
+def _bounded_p95(queue: Quantiles) -> float:
+    """The 95th percentile, and no more than the mean allows: at most 1 in 20 times is longer than 20 means (Markov).
+
+    vLLM's first bucket of the time in the queue ends at 0.3 s, so inside it the percentile alone reads 285 ms where nobody waits.
+    """
+    return queue.p95 if queue.mean is None else min(queue.p95, _TIMES_THE_MEAN * queue.mean)
+
+
+_TIMES_THE_MEAN: Final = 20.0
+"""1 ÷ (1 - 0.95)."""
 _COLUMNS: Final[tuple[tuple[Callable[[Signals], float | None], Callable[[float, float, int], float]], ...]] = (
     (lambda signals: _kv_stats(signals, lambda usage: usage.mean), _mean),
     (lambda signals: _kv_stats(signals, lambda usage: usage.peak), _highest),
@@ -67,7 +78,7 @@ _COLUMNS: Final[tuple[tuple[Callable[[Signals], float | None], Callable[[float, 
     (lambda signals: signals.fast.preemption_ratio, _highest),
     (lambda signals: signals.generation_tokens_per_second, _mean),
     (lambda signals: None if signals.time_to_first_token is None else signals.time_to_first_token.p95, _highest),
-    (lambda signals: None if signals.queue_time is None else signals.queue_time.p95, _highest),
+    (lambda signals: None if signals.queue_time is None else _bounded_p95(signals.queue_time), _highest),
 )
 """For each number of a `Point`, in its order: where it is read and how two polls of one slot become one."""
 
@@ -75,17 +86,17 @@ _COLUMNS: Final[tuple[tuple[Callable[[Signals], float | None], Callable[[float, 
 class Track:
     """The points of one engine, packed: an absent number is NaN in here and ``None`` outside."""
 
-    __slots__ = ("_at", "_columns", "_grain", "_merged", "_states", "last_at")
+    __slots__ = ("_at", "_columns", "_conditions", "_grain", "_merged", "last_at")
 
     def __init__(self) -> None:
         self._at = array("d")
-        self._states = array("B")
+        self._conditions = array("B")
         self._columns = tuple(array("f") for _ in _COLUMNS)
         self._grain = FINEST_SECONDS
         self._merged = 0
         self.last_at = -math.inf
 
-    def add(self, at: float, state: State, signals: Signals | None) -> None:
+    def add(self, at: float, condition: Condition, signals: Signals | None) -> None:
         """Add a poll: part of the last point while that is younger than the grain, else a point of its own. One seen before is ignored."""
         if at <= self.last_at:
             return
@@ -93,7 +104,7 @@ class Track:
         if not self._at or at - self._at[-1] >= self._grain:
             self._open(at)
         self._merged += 1
-        self._states[-1] = _STATES.index(state)
+        self._conditions[-1] = _CONDITIONS.index(condition)
         for column, (read, merge) in zip(self._columns, _COLUMNS, strict=True):
             number = None if signals is None else read(signals)
             if number is not None:
@@ -102,7 +113,7 @@ class Track:
     def _open(self, at: float) -> None:
         self._merged = 0
         self._at.append(at)
-        self._states.append(0)
+        self._conditions.append(0)
         for column in self._columns:
             column.append(math.nan)
         while self._at[0] < at - SPAN_SECONDS:
@@ -111,7 +122,7 @@ class Track:
             self._coarsen()
 
     def _drop(self, index: int) -> None:
-        packed: tuple[array[float] | array[int], ...] = (self._at, self._states, *self._columns)
+        packed: tuple[array[float] | array[int], ...] = (self._at, self._conditions, *self._columns)
         for numbers in packed:
             numbers.pop(index)
 
@@ -131,7 +142,7 @@ class Track:
         for column, (_, merge) in zip(self._columns, _COLUMNS, strict=True):
             number, following = column[index], column[index + 1]
             column[index] = following if math.isnan(number) else number if math.isnan(following) else merge(number, following, 2)
-        self._states[index] = self._states[index + 1]
+        self._conditions[index] = self._conditions[index + 1]
         self._drop(index + 1)
 
     @property
@@ -141,12 +152,12 @@ class Track:
 
     def points(self) -> Iterator[Point]:
         """The points, oldest first."""
-        for at, state, *numbers in zip(self._at, self._states, *self._columns, strict=True):
-            yield Point(at, _STATES[state], *(None if math.isnan(number) else number for number in numbers))
+        for at, condition, *numbers in zip(self._at, self._conditions, *self._columns, strict=True):
+            yield Point(at, _CONDITIONS[condition], *(None if math.isnan(number) else number for number in numbers))
 
-    def states(self) -> Iterator[tuple[float, State]]:
-        """When each point began and its state, oldest first: all the state band needs, at a tenth of the cost."""
-        return ((at, _STATES[state]) for at, state in zip(self._at, self._states, strict=True))
+    def conditions(self) -> Iterator[tuple[float, Condition]]:
+        """When each point began and its condition, oldest first: all the state band needs, at a tenth of the cost."""
+        return ((at, _CONDITIONS[condition]) for at, condition in zip(self._at, self._conditions, strict=True))
 
 
 class ChartHistory:
@@ -165,7 +176,7 @@ class ChartHistory:
             for assessment in view.assessments:
                 if assessment.verdict.engine is not None:
                     track = tracks.setdefault(assessment.verdict.engine, Track())
-                    track.add(view.at, assessment.verdict.state, assessment.signals)
+                    track.add(view.at, condition_of(assessment.verdict), assessment.signals)
             self._forget_vanished(tracks, view.at)
 
     def _forget_vanished(self, tracks: dict[EngineId, Track], now: float) -> None:
@@ -191,8 +202,8 @@ class ChartHistory:
             track = self._tracks.get(target, {}).get(engine)
             return () if track is None else tuple(track.points())
 
-    def states(self, target: str, engine: EngineId) -> tuple[tuple[float, State], ...]:
-        """When each point of an engine began and its state, oldest first; empty for one nobody knows."""
+    def conditions(self, target: str, engine: EngineId) -> tuple[tuple[float, Condition], ...]:
+        """When each point of an engine began and its condition, oldest first; empty for one nobody knows."""
         with self._lock:
             track = self._tracks.get(target, {}).get(engine)
-            return () if track is None else tuple(track.states())
+            return () if track is None else tuple(track.conditions())

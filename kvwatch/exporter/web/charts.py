@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Final
 
 from kvwatch.exporter.web.chart_history import COARSEST_SECONDS, SPAN_SECONDS, Point
-from kvwatch.exporter.web.wording import ABSENT, STATE_WORDS, number, percent, seconds
-from kvwatch.model import State
+from kvwatch.exporter.web.condition import WORDS, Condition
+from kvwatch.exporter.web.wording import ABSENT, number, percent, seconds
 from kvwatch.svg import curve, nice_top
 from kvwatch.text import rfc3339
 
@@ -84,7 +84,7 @@ class Chart:
 class BandSegment:
     """A stretch of the state band, in units from the left."""
 
-    state: State
+    condition: Condition
     x: float
     width: float
 
@@ -105,25 +105,25 @@ _LEAST_RATIO: Final = 0.02
 """The top of the ratio's axis where the page's limit is 0."""
 
 
-def state_band(states: Sequence[tuple[float, State]], timeline: Timeline, *, interval: float) -> tuple[BandSegment, ...]:
-    """Stretches of one state each, oldest first; what was not watched is left out."""
+def state_band(conditions: Sequence[tuple[float, Condition]], timeline: Timeline, *, interval: float) -> tuple[BandSegment, ...]:
+    """Stretches of one condition each, oldest first; what was not watched is left out."""
     start, gap = timeline.now - timeline.span, gap_after(interval)
     stretches: list[BandSegment] = []
-    for (began, state), (following, _) in pairwise([*states, (timeline.now, State.UNKNOWN)]):
+    for (began, condition), (following, _) in pairwise([*conditions, (timeline.now, Condition.UNKNOWN)]):
         end = following if following - began <= gap else began + interval
         left, right = timeline.x(max(began, start)), timeline.x(end)
         last = stretches[-1] if stretches else None
-        if last is not None and last.state is state and abs(last.x + last.width - left) < 0.01:  # noqa: PLR2004 - a hundredth of a unit is no gap
-            stretches[-1] = BandSegment(last.state, last.x, right - last.x)
+        if last is not None and last.condition is condition and abs(last.x + last.width - left) < 0.01:  # noqa: PLR2004 - a hundredth of a unit is no gap
+            stretches[-1] = BandSegment(condition, last.x, right - last.x)
         elif right > left:
-            stretches.append(BandSegment(state, left, right - left))
+            stretches.append(BandSegment(condition, left, right - left))
     return tuple(stretches)
 
 
 def band_summary(stretches: Sequence[BandSegment], timeline: Timeline) -> str:
     """The band in words: minutes in each state."""
-    minutes = {state: sum(part.width for part in stretches if part.state is state) / WIDTH * timeline.span / 60 for state in State}
-    said = [f"{STATE_WORDS[state]} {number(spent)} min" for state, spent in minutes.items() if spent > 0]
+    minutes = {one: sum(part.width for part in stretches if part.condition is one) / WIDTH * timeline.span / 60 for one in Condition}
+    said = [f"{WORDS[one]} {number(spent)} min" for one, spent in minutes.items() if spent > 0]
     return f"State over the last {timeline.words}: " + (", ".join(said) or "not watched yet")
 
 

@@ -89,8 +89,7 @@ class StatusPage:
             style=Markup(_STYLE),  # noqa: S704 - our own file
             script=Markup(_SCRIPT),  # noqa: S704 - our own file
             columns=COLUMNS,
-            state_words=wording.STATE_WORDS,
-            states=wording.SEVERITY_ORDER,
+            condition_words=condition.WORDS,
             conditions=condition.WORDS,
             pill_words=pill_words,
             state_of=lambda state: condition.WORDS.get(state, state),
@@ -175,8 +174,8 @@ class StatusPage:
 
     def _band(self, row: EngineRow, timeline: charts.Timeline) -> tuple[charts.BandSegment, ...]:
         engine = row.verdict.engine
-        states = () if engine is None else self._history.states(row.view.name, engine)
-        return charts.state_band(states, timeline, interval=row.view.interval)
+        conditions = () if engine is None else self._history.conditions(row.view.name, engine)
+        return charts.state_band(conditions, timeline, interval=row.view.interval)
 
     @staticmethod
     def _refresh(views: Sequence[TargetView]) -> float:

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
-
-from kvwatch.model import State
 
 ABSENT: Final = "\N{EN DASH}"
 _THIN: Final = "\N{NARROW NO-BREAK SPACE}"
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WHOLE_FROM: Final = 100
 """Numbers this large are shown without decimals."""
-
-STATE_WORDS: Final[Mapping[State, str]] = MappingProxyType(
-    {
-        State.HEALTHY: "Healthy",
-        State.KV_BOUND: "KV-bound",
-        State.COMPUTE_BOUND: "Compute-bound",
-        State.UNKNOWN: "Unknown",
-    }
-)
-
-SEVERITY_ORDER: Final = (State.KV_BOUND, State.COMPUTE_BOUND, State.UNKNOWN, State.HEALTHY)
-"""Worst first."""
 
 
 def number(value: float | None, digits: int = 1) -> str:
