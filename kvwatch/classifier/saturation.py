@@ -75,8 +75,8 @@ class _Level:
 
     @property
     def prefill_share(self) -> float:
-        """Share of prompts among them, 0..1."""
-        return self.prompt / self.tokens_per_second if self.tokens_per_second > 0 else 0.0
+        """Share of prompts among them, 0..1; a level has seen some."""
+        return self.prompt / self.tokens_per_second
 
 
 class ThroughputCurve:

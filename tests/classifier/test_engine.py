@@ -217,3 +217,67 @@ def test_a_lost_rank_does_not_give_its_blocks_to_the_others(ranks, blocks, token
         said = judge.observe(scrape(*(replace(working(at), engine=engine, config=config) for engine in engines)))
     assert said[0].signals.capacity_tokens == tokens
     assert said[0].verdict.engine.engine == "0"
+
+
+def test_engines_are_told_in_order_whatever_the_page_says_first():
+    judge = classifier()
+    page = [replace(working(0), engine=EngineId("demo-8b", name)) for name in ("2", "0", "1")]
+    assert [a.verdict.engine.engine for a in judge.observe(scrape(*page))] == ["0", "1", "2"]
+
+
+def test_two_lost_polls_of_a_minute_are_no_gap():
+    judge = classifier(interval=60.0)
+    said = feed(judge, *(scrape(working(60.0 * t)) for t in (0, 1, 4)))
+    assert verdicts(said) == [("0", State.HEALTHY, Cause.OK)]
+
+
+def test_counters_that_began_anew_three_times_in_two_minutes_are_those_of_several_processes():
+    judge, said = classifier(), []
+    for i, tokens in enumerate((900.0, 910.0, 920.0, 5.0, 930.0, 10.0, 940.0, 15.0, 950.0)):
+        said += [one.verdict.cause for one in judge.observe(scrape(snapshot(5.0 * i, generation_tokens=tokens, **BUSY)))]
+    assert said[-1] is Cause.AMBIGUOUS
+    assert Cause.AMBIGUOUS not in said[:7]
+    assert said[7] is Cause.AMBIGUOUS
+
+
+@pytest.mark.parametrize(("start", "cause"), [(0.0, Cause.COMPUTE), (1000.0, Cause.OK)])
+def test_what_was_achieved_goes_with_the_process(start, cause):
+    """320 tokens a second, and then 10; where another process answers since, those were not its own."""
+    judge, tokens, said = classifier(), 0.0, ()
+    for i in range(60):
+        tokens = tokens + (1600.0 if i < 30 else 50.0) if i != 30 or not start else 50.0
+        started = 1e9 + (5.0 * 30 - 1.0 if start and i >= 30 else -500.0)
+        fields = {"running": 8.0, "kv_usage": 0.3, "generation_tokens": tokens, "steps": tokens / 8}
+        said = judge.observe(scrape(snapshot(5.0 * i, **fields), unix=1e9 + 5.0 * i, process_start_time=started))
+    assert verdicts(said)[0][2] is cause
+
+
+@pytest.mark.parametrize(("cores", "cause"), [(0.9, Cause.FRONTEND), (0.89, Cause.OK), (None, Cause.OK)])
+def test_a_frontend_that_uses_a_whole_core_over_the_fast_window(cores, cause):
+    judge, said = classifier(), ()
+    for i in range(12):
+        seconds = None if cores is None else 100.0 + 5.0 * i * cores
+        said = judge.observe(scrape(working(5.0 * i), process_cpu_seconds=seconds))
+    assert verdicts(said)[0][2] is cause
+
+
+def test_processor_time_is_counted_over_the_fast_window_only():
+    """Two whole cores for a minute, and none since: after half a minute nothing is left of it."""
+    judge, used, found = classifier(), 100.0, []
+    for i in range(24):
+        used += 10.0 if i < 12 else 0.0
+        found += [one.signals for one in judge.observe(scrape(working(5.0 * i), process_cpu_seconds=used))]
+    ratios = [None if one is None else one.process_cpu_ratio for one in found]
+    assert ratios[:6] == [None] * 6
+    assert ratios[6:12] == [pytest.approx(2.0)] * 6
+    assert ratios[14] == pytest.approx(1.0)
+    assert ratios[17:] == [pytest.approx(0.0)] * 7
+
+
+def test_processor_time_of_a_new_process_is_counted_anew():
+    judge, found = classifier(), []
+    for i in range(14):
+        found += judge.observe(scrape(working(5.0 * i), process_cpu_seconds=(1000.0 if i < 7 else 0.0) + 5.0 * i))
+    assert found[6].signals.process_cpu_ratio == pytest.approx(1.0)
+    assert [one.signals.process_cpu_ratio for one in found[7:13]] == [None] * 6
+    assert found[13].signals.process_cpu_ratio == pytest.approx(1.0)

@@ -164,3 +164,14 @@ def test_the_highest_running_count_is_remembered_until_a_restart():
 def test_a_restart_that_took_longer_than_a_gap_is_still_a_restart():
     history = fill(snapshot(0, running=9.0, finished=50.0), snapshot(60, running=2.0, finished=3.0))
     assert (history.highest_running, list(history.restarts), len(history.spread())) == (2, [60], 1)
+
+
+def test_nobody_ever_ran_in_an_engine_that_is_idle():
+    assert fill(snapshot(0), snapshot(5, running=None), snapshot(10)).highest_running == 0
+
+
+@pytest.mark.parametrize(("restarted", "another", "held"), [(False, False, 0.3), (True, False, None), (False, True, None)])
+def test_what_nobody_ran_for_goes_with_its_process(restarted, another, held):
+    history = fill(snapshot(0, kv_usage=0.3), snapshot(5, kv_usage=0.3))
+    history.append(snapshot(10, running=1.0, kv_usage=0.4), restarted=restarted, another=another)
+    assert history.traffic.held_at_rest == held

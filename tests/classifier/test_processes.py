@@ -38,6 +38,10 @@ def told(starts, window=120.0, seconds=10.0):
         pytest.param([OLD, OLDER, OLD], [SAME, STRAY, SAME], id="an older one, once"),
         pytest.param([OLD, OLDER, OLDER, OLD], [SAME, STRAY, STRAY, SAME], id="an older one, twice"),
         pytest.param([OLD, OLDER, OLDER, OLDER, OLDER], [SAME, STRAY, STRAY, ANOTHER, SAME], id="an older one that stays"),
+        pytest.param(
+            [OLD, NOW + 5.0, OLD, OLD, OLD], [SAME, RESTARTED, STRAY, STRAY, ANOTHER], id="the one of before a restart comes back"
+        ),
+        pytest.param([OLD, *[OLDER] * 3, *[OLDER - 50.0] * 3], [SAME, STRAY, STRAY, ANOTHER, STRAY, STRAY, ANOTHER], id="ever older ones"),
     ],
 )
 def test_whose_answer_a_scrape_is(starts, answers):

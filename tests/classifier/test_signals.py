@@ -379,3 +379,16 @@ def test_what_a_request_with_an_answer_holds_is_its_own():
     lengths = {"prompt_length_sum": 50_000.0, "prompt_length_count": 50.0, "generation_length_sum": 5000.0, "generation_length_count": 50.0}
     found = signals_of(*(snapshot(t, running=2.0, waiting=0.0, kv_usage=0.9, **lengths) for t in (0, 5, 10)))
     assert found.tokens_per_sequence == pytest.approx(4500.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        pytest.param((100, 105, 110), 40.0, id="two percent a second, and 80 are left"),
+        pytest.param((100, 104, 109), None, id="less than ten seconds tell no rate"),
+        pytest.param((100, 110), None, id="two points always make a line"),
+    ],
+)
+def test_when_the_cache_will_be_full(times, seconds):
+    found = signals_of(*(snapshot(float(t), running=1.0, kv_usage=0.02 * (t - 100)) for t in times))
+    assert found.seconds_to_full == (None if seconds is None else pytest.approx(seconds))
