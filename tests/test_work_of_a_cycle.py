@@ -1,14 +1,16 @@
-"""What a poll costs, counted and not timed: lines of Python that run, the same on any machine however busy it is."""
+"""What a poll costs, counted and not timed: lines of Python that run and memory, the same on any machine however busy it is."""
 
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,6 +19,8 @@ from kvwatch.assess import judge_for
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
 from kvwatch.exporter.metrics.collector import ViewCollector
+from kvwatch.exporter.web.messages import HttpRequest
+from kvwatch.exporter.web.routes import Sources, make_app
 from kvwatch.incident.recording import Reader
 from kvwatch.model import State, TargetView
 from kvwatch.poller.label_memory import LabelMemory
@@ -29,8 +33,25 @@ COUNTED: Final = 10
 """Scrapes that are counted: single ones differ by what the storm does meanwhile."""
 LINES: Final = {"parse": 5260, "judge": 4880, "metrics": 8160}
 """Lines, of kvwatch and the libraries it calls, per scrape of one engine in a storm. A change that needs more or fewer writes it here."""
+ROOM: Final = {"parse": 185, "judge": 8.2, "metrics": 42}
+"""KiB that are needed at most while the same scrape is worked on, what is kept among them."""
+FLEET: Final = 50
 HEADROOM: Final = 0.25
 """Versions of Python and of the libraries differ by a few per cent."""
+
+
+class Room:
+    """Measures the most memory that is taken at once."""
+
+    def __init__(self) -> None:
+        self.kib = dict.fromkeys(LINES, 0.0)
+
+    @contextmanager
+    def counting(self, part: str) -> Iterator[None]:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        yield
+        self.kib[part] = max(self.kib[part], (tracemalloc.get_traced_memory()[1] - before) / 1024)
 
 
 class LineCounter:
@@ -53,28 +74,79 @@ class LineCounter:
             sys.settrace(before)
 
 
-@pytest.fixture(scope="module")
-def lines_of_a_cycle() -> dict[str, float]:
-    """By part of a cycle."""
-    judge, memory, counter, clock = judge_for(Settings(), interval=1.0), LabelMemory(), LineCounter(), SystemClock()
+class Counter(Protocol):
+    """What is measured around each part of a cycle."""
+
+    def counting(self, part: str) -> AbstractContextManager[None]: ...
+
+
+def play(before: Counter, counted: Counter) -> None:
+    """Play the scrapes of `BEFORE` and those that are counted."""
+    judge, memory, clock = judge_for(Settings(), interval=1.0), LabelMemory(), SystemClock()
     views: list[TargetView] = []
     registry = CollectorRegistry()
     registry.register(ViewCollector(lambda: views, clock, fast_window=30.0, slow_window=120.0))
     with Reader(RECORDING, pytest.fail) as reader:
         for number, entry in enumerate(islice(reader, BEFORE + COUNTED)):
             assert entry.body is not None
-            lines = counter if number >= BEFORE else LineCounter()
-            with lines.counting("parse"):
+            counter = counted if number >= BEFORE else before
+            with counter.counting("parse"):
                 scrape = parse_scrape(entry.body, entry.t, entry.t, memory)
-            with lines.counting("judge"):
+            with counter.counting("judge"):
                 judgement = judge.scraped(scrape)
             views[:] = [TargetView("vllm", "http://vllm:8000/metrics", 1.0, at=clock.monotonic(), assessments=judgement.assessments)]
-            with lines.counting("metrics"):
+            with counter.counting("metrics"):
                 generate_latest(registry)
     assert [one.verdict.state for one in judgement.assessments] == [State.KV_BOUND]  # else the counts are of something else
+
+
+@pytest.fixture(scope="module")
+def lines_of_a_cycle() -> dict[str, float]:
+    """By part of a cycle."""
+    counter = LineCounter()
+    play(LineCounter(), counter)
     return {part: lines / COUNTED for part, lines in counter.lines.items()}
+
+
+@pytest.fixture(scope="module")
+def room_of_a_cycle() -> Iterator[dict[str, float]]:
+    """KiB by part of a cycle."""
+    room = Room()
+    tracemalloc.start()
+    try:
+        play(Room(), room)
+        yield room.kib
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("part", LINES)
 def test_a_cycle_runs_no_more_lines_than_it_did(lines_of_a_cycle: dict[str, float], part: str) -> None:
     assert lines_of_a_cycle[part] == pytest.approx(LINES[part], rel=HEADROOM)
+
+
+@pytest.mark.parametrize("part", ROOM)
+def test_a_cycle_takes_no_more_memory_than_it_did(room_of_a_cycle: dict[str, float], part: str) -> None:
+    assert room_of_a_cycle[part] == pytest.approx(ROOM[part], rel=HEADROOM)
+
+
+def test_what_a_fleet_needs_while_it_is_rendered_is_little_more_than_its_text() -> None:
+    """Three times the text at most, where all samples at once were five times."""
+    judge, views, clock = judge_for(Settings(), interval=1.0), [], SystemClock()
+    with Reader(RECORDING, pytest.fail) as reader:
+        for entry in islice(reader, BEFORE):
+            assert entry.body is not None
+            assessments = judge.scraped(parse_scrape(entry.body, entry.t, entry.t)).assessments
+    views = [TargetView(f"vllm-{n}", f"http://vllm-{n}/metrics", 1.0, at=clock.monotonic(), assessments=assessments) for n in range(FLEET)]
+    registry = CollectorRegistry()
+    registry.register(ViewCollector(lambda: views, clock, fast_window=30.0, slow_window=120.0))
+    app, room = make_app(Sources(registry, *[Mock()] * 5)), Room()
+    tracemalloc.start()
+    try:
+        app(HttpRequest("GET", "/metrics"))
+        with room.counting("metrics"):
+            text = app(HttpRequest("GET", "/metrics")).body
+    finally:
+        tracemalloc.stop()
+    assert len(text) > 5_000 * FLEET
+    assert room.kib["metrics"] * 1024 < 3 * len(text)

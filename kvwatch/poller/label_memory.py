@@ -63,7 +63,7 @@ class _Meanings(dict[str, Meaning]):
             said = f"more than {MOST_TEXTS} series of vLLM, or {MOST_CHARACTERS} characters of labels"
             raise ScrapeError(FailureReason.TOO_LARGE, said)
         meaning = self._before[text] if text in self._before else self._read(text)
-        self[text] = meaning
+        self[sys.intern(text)] = meaning  # one text for all targets that serve the same model
         return meaning
 
     def turn_page(self) -> None:

@@ -278,4 +278,4 @@ def test_the_labels_of_a_target_are_on_each_of_its_series():
     labelled = replace(VIEW, labels={"namespace": "prod", "pod": "vllm-0"})
     samples = list(samples_of(labelled, NOW))
     assert samples
-    assert {(labels["namespace"], labels["pod"], labels["target"]) for _, labels, _ in samples} == {("prod", "vllm-0", "vllm-0")}
+    assert {(one.labels["namespace"], one.labels["pod"], one.labels["target"]) for one in samples} == {("prod", "vllm-0", "vllm-0")}

@@ -19,6 +19,7 @@ from typing import Final
 
 import wire
 from mutation import PAGE, mutated, one_line
+from numbers_fuzz import numbers
 
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings
@@ -110,6 +111,7 @@ def configuration(noise: random.Random) -> None:
 
 KINDS: Final[dict[str, Callable[[], AbstractContextManager[Callable[[random.Random], None]]]]] = {
     "exposition": lambda: nullcontext(exposition),
+    "numbers": numbers,
     "recording": lambda: nullcontext(recording),
     "configuration": lambda: nullcontext(configuration),
     "alertmanager": wire.alertmanager,

@@ -180,12 +180,12 @@ def series_of(scraped: tuple[tuple[float, TargetView], ...]) -> list[dict[str, s
     """The exposition at each scrape as promtool's input series; a sample that is gone is a stale one."""
     values: dict[str, list[str]] = {}
     for number, (at, view) in enumerate(scraped):
-        for family, labels, value in samples_of(view, at):
-            name = family.name + ("_total" if family.kind == "counter" else "")
-            pairs = ", ".join(f"{label}={json.dumps(text)}" for label, text in sorted(labels.items()))
+        for sample in samples_of(view, at):
+            name = sample.family.name + ("_total" if sample.family.kind == "counter" else "")
+            pairs = ", ".join(f"{label}={json.dumps(text)}" for label, text in sorted(sample.labels.items()))
             column = values.setdefault(f"{name}{{{pairs}}}", ["_"] * number)
             column.extend(["stale"] * (number - len(column)))
-            column.append(repr(value))
+            column.append(repr(sample.value))
     return [{"series": name, "values": " ".join([*column, *["stale"] * (len(scraped) - len(column))])} for name, column in values.items()]
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import structlog
 from prometheus_client.core import Metric
@@ -30,7 +32,32 @@ from kvwatch.exporter.metrics.catalogue import (
 from kvwatch.model import Alert, Assessment, Cause, EngineId, Signals, State, TargetView, recommended_max_num_seqs
 
 Labels = dict[str, str]
-Sample = tuple[Family, Labels, float]
+
+_YES, _NO = 1.0, 0.0
+_NO_LABELS: Final[Labels] = {}
+_STATES: Final = {state: {"state": state.value} for state in State}
+_CAUSES: Final = {cause: {"cause": cause.value} for cause in Cause}
+_ALERTS: Final = {alert.name: {"alert": alert.name, "severity": alert.severity.value} for alert in (TARGET_DOWN, *ENGINE_ALERTS)}
+_CONDITIONS: Final = {alert.name: {"alert": alert.name} for alert in (TARGET_DOWN, *ENGINE_ALERTS)}
+_WINDOWS: Final = {name: {"window": name} for name in ("fast", "slow")}
+_QUANTILES: Final = {label: {"quantile": label} for label, _ in QUANTILES}
+
+
+class Sample(NamedTuple):
+    """One sample. Its labels are put together when it is encoded: those of a whole fleet wait for that at once."""
+
+    family: Family
+    whose: Labels
+    """The labels of the target or engine: one dictionary for all its samples."""
+    which: Labels
+    """The labels that tell the samples of one family and engine apart."""
+    value: float
+
+    @property
+    def labels(self) -> Labels:
+        """All labels, in a dictionary of its own."""
+        return {**self.whose, **self.which}
+
 
 _log = structlog.get_logger(__name__)
 
@@ -57,19 +84,24 @@ class ViewCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """The families without a series: registration learns their names, so that ``name[]`` finds them and none can come twice."""
-        yield from self._families().values()
+        for family in FAMILIES:
+            yield self._metric(family)
 
-    def _families(self) -> dict[Family, Metric]:
-        return {family: Metric(family.name, self._helps[family], family.kind) for family in FAMILIES}
+    def _metric(self, family: Family) -> Metric:
+        return Metric(family.name, self._helps[family], family.kind)
 
     def collect(self) -> Iterator[Metric]:
-        """All families. One without series is announced all the same, so that its name and help can be found."""
-        made = self._families()
+        """All families, each made when it is asked for. One without samples is announced too, so that its name and help can be found."""
+        made: dict[Family, list[Sample]] = {family: [] for family in FAMILIES}
         for samples in self._samples_of_sound_views():
-            for family, labels, value in samples:
-                made[family].add_sample(f"{family.name}_total" if family.kind == "counter" else family.name, labels, value)
-        made[catalogue.COLLECT_FAULTS].add_sample(f"{catalogue.COLLECT_FAULTS.name}_total", {}, self._errors)
-        yield from made.values()
+            for sample in samples:
+                made[sample.family].append(sample)
+        made[catalogue.COLLECT_FAULTS].append(Sample(catalogue.COLLECT_FAULTS, _NO_LABELS, _NO_LABELS, self._errors))
+        for family in FAMILIES:
+            metric, name = self._metric(family), f"{family.name}_total" if family.kind == "counter" else family.name
+            for sample in made.pop(family):
+                metric.add_sample(name, sample.labels, sample.value)
+            yield metric
 
     def _samples_of_sound_views(self) -> Iterator[list[Sample]]:
         try:
@@ -80,7 +112,7 @@ class ViewCollector(Collector):
         now = self._clock.monotonic()
         for view in views:
             try:
-                samples = [sample for sample in samples_of(view, now) if math.isfinite(sample[2])]
+                samples = [sample for sample in samples_of(view, now) if math.isfinite(sample.value)]
             except Exception:  # noqa: BLE001 - one bad view must not cost the others their scrape
                 self._count_fault(view)
             else:
@@ -95,13 +127,13 @@ class ViewCollector(Collector):
 def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
     """All samples one view is worth at monotonic time ``now``."""
     target = {**{name: label_value(value) for name, value in view.labels.items()}, "target": label_value(view.name)}
-    yield catalogue.TARGET_UP, target, float(is_up(view, now))
-    yield catalogue.LAST_SUCCESS, target, view.last_success_unix or 0.0
+    yield Sample(catalogue.TARGET_UP, target, _NO_LABELS, float(is_up(view, now)))
+    yield Sample(catalogue.LAST_SUCCESS, target, _NO_LABELS, view.last_success_unix or 0.0)
     if view.scrape_seconds is not None:
-        yield catalogue.SCRAPE_DURATION, target, view.scrape_seconds
+        yield Sample(catalogue.SCRAPE_DURATION, target, _NO_LABELS, view.scrape_seconds)
     shown = as_of(view, now)
     for signal, name in sorted(shown.sources.items()):
-        yield catalogue.SIGNAL_SOURCE, {**target, "signal": label_value(signal), "name": label_value(name)}, 1.0
+        yield Sample(catalogue.SIGNAL_SOURCE, target, _source(signal, name), 1.0)
     fresh = not is_stale(view, now)
     if fresh:
         yield from _alert_samples((TARGET_DOWN,), shown.alerts, target)
@@ -110,53 +142,58 @@ def samples_of(view: TargetView, now: float) -> Iterator[Sample]:
         yield from _engine_samples(assessment, target, fresh=fresh)
 
 
+@lru_cache(maxsize=1024)
+def _source(signal: str, name: str) -> Labels:
+    return {"signal": label_value(signal), "name": label_value(name)}
+
+
 def _engine_samples(assessment: Assessment, target: Labels, *, fresh: bool) -> Iterator[Sample]:
     engine = assessment.verdict.engine or EngineId(model_name="", engine="")
-    labels = {**target, "model_name": label_value(engine.model_name), "engine": label_value(engine.engine)}
-    for state in State:
-        yield catalogue.STATE, {**labels, "state": state.value}, float(state is assessment.verdict.state)
-    for cause in Cause:
-        yield catalogue.CAUSE, {**labels, "cause": cause.value}, float(cause is assessment.verdict.cause)
+    whose = {**target, "model_name": label_value(engine.model_name), "engine": label_value(engine.engine)}
+    for state, which in _STATES.items():
+        yield Sample(catalogue.STATE, whose, which, _YES if state is assessment.verdict.state else _NO)
+    for cause, which in _CAUSES.items():
+        yield Sample(catalogue.CAUSE, whose, which, _YES if cause is assessment.verdict.cause else _NO)
     for state, seconds in assessment.state_seconds.items():
-        yield catalogue.STATE_SECONDS, {**labels, "state": state.value}, seconds
-    yield catalogue.STATE_TRANSITIONS, labels, float(assessment.transitions)
-    yield from _condition_samples(assessment.conditions, labels)
+        yield Sample(catalogue.STATE_SECONDS, whose, _STATES[state], seconds)
+    yield Sample(catalogue.STATE_TRANSITIONS, whose, _NO_LABELS, float(assessment.transitions))
+    yield from _condition_samples(assessment.conditions, whose)
     if not fresh:
         return
-    yield from _alert_samples(ENGINE_ALERTS, assessment.alerts, labels)
+    yield from _alert_samples(ENGINE_ALERTS, assessment.alerts, whose)
     recommended = recommended_max_num_seqs(assessment.advice)
     if recommended is not None:
-        yield catalogue.RECOMMENDED_MAX_NUM_SEQS, labels, float(recommended)
+        yield Sample(catalogue.RECOMMENDED_MAX_NUM_SEQS, whose, _NO_LABELS, float(recommended))
     for line in () if assessment.baseline is None else assessment.baseline.lines:
-        yield catalogue.BASELINE_CHANGE, {**labels, "line": line.name}, line.change
+        yield Sample(catalogue.BASELINE_CHANGE, whose, {"line": line.name}, line.change)
     if assessment.signals is not None:
-        yield from _signal_samples(assessment.signals, labels)
+        yield from _signal_samples(assessment.signals, whose)
 
 
-def _signal_samples(signals: Signals, labels: Labels) -> Iterator[Sample]:
+def _signal_samples(signals: Signals, whose: Labels) -> Iterator[Sample]:
     for name, window in (("fast", signals.fast), ("slow", signals.slow)):
         if window.preemption_ratio is not None:
-            yield catalogue.PREEMPTION_RATIO, {**labels, "window": name}, window.preemption_ratio
+            yield Sample(catalogue.PREEMPTION_RATIO, whose, _WINDOWS[name], window.preemption_ratio)
         if window.preemptions is not None:
-            yield catalogue.PREEMPTIONS, {**labels, "window": name}, window.preemptions
+            yield Sample(catalogue.PREEMPTIONS, whose, _WINDOWS[name], window.preemptions)
     for gauge in SIGNAL_GAUGES:
         value = gauge.read(signals)
         if value is not None:
-            yield gauge.family, labels, float(value)
+            yield Sample(gauge.family, whose, _NO_LABELS, float(value))
     for latency in LATENCIES:
         quantiles = latency.read(signals)
         if quantiles is not None:
             for label, field in QUANTILES:
-                yield latency.family, {**labels, "quantile": label}, float(getattr(quantiles, field))
+                yield Sample(latency.family, whose, _QUANTILES[label], float(getattr(quantiles, field)))
 
 
-def _condition_samples(conditions: Mapping[str, bool], labels: Labels) -> Iterator[Sample]:
+def _condition_samples(conditions: Mapping[str, bool], whose: Labels) -> Iterator[Sample]:
     for name, holds in conditions.items():
-        yield catalogue.ALERT_CONDITION, {**labels, "alert": name}, float(holds)
+        yield Sample(catalogue.ALERT_CONDITION, whose, _CONDITIONS[name], _YES if holds else _NO)
 
 
-def _alert_samples(known: Sequence[AlertDefinition], firing: Sequence[Alert], labels: Labels) -> Iterator[Sample]:
+def _alert_samples(known: Sequence[AlertDefinition], firing: Sequence[Alert], whose: Labels) -> Iterator[Sample]:
     """Every known alert as 0 or 1, so that ``== 1`` and ``changes()`` work from the first scrape on."""
     active = {alert.name for alert in firing}
     for alert in known:
-        yield catalogue.ALERT_ACTIVE, {**labels, "alert": alert.name, "severity": alert.severity.value}, float(alert.name in active)
+        yield Sample(catalogue.ALERT_ACTIVE, whose, _ALERTS[alert.name], _YES if alert.name in active else _NO)
