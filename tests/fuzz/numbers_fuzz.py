@@ -34,8 +34,8 @@ from kvwatch.simulator.load import ClosedLoop
 from kvwatch.simulator.simulation import Simulation
 
 _ABSURD: Final = (
-    "NaN", "+Inf", "-Inf", "0", "-0", "-1", "-0.5", "5e-324", "1e-308", "1e-9", "0.5", "0.999999", "1.0000001", "3", "1e9", "4294967296", "1e14", "1e15", "1.1e15",
-    "9007199254740993", "1e16", "3.5e38", "1e300", "1e308", "-1e308", "9" * 40,
+    "NaN", "+Inf", "-Inf", "0", "-0", "-1", "-0.5", "5e-324", "1e-308", "1e-9", "0.5", "0.999999", "1.0000001", "3", "1e9", "4294967296",
+    "1e14", "1e15", "1.1e15", "9007199254740993", "1e16", "3.5e38", "1e300", "1e308", "-1e308", "9" * 40,
 )  # fmt: skip
 _PAGES: Final = 30
 _NO_NUMBER: Final = re.compile(r"\b(?:nan|inf|[0-9.]*e\+?[0-9]{2,})\b")
@@ -93,6 +93,7 @@ def _attempt(noise: random.Random) -> None:
         clock=clock,
         telemetry=Telemetry(),
         publish=lambda _watch, view: history.record(view),
+        others=tuple,
     )
     registry = CollectorRegistry()
     registry.register(ViewCollector(lambda: (watch.view,), clock, fast_window=30.0, slow_window=120.0))
