@@ -19,6 +19,8 @@ Draft = dict[str, Parts]
 
 MOST: Final = 1e15
 """No count, length or number of seconds is larger: beyond 9e15 a float no longer counts by one, and arithmetic with 1e308 overflows."""
+_LEAST: Final = 1e-9
+"""What is smaller and not zero is no count, length or number of seconds either: what is divided by 1e-308 is infinite."""
 _MOST_FLOPS: Final = 1e30
 """A GPU of 1e16 FLOP/s for three million years."""
 _BELOW_ZERO: Final = -1e-6
@@ -36,7 +38,7 @@ def build_snapshot(engine: EngineId, at: float, draft: Draft, config: EngineConf
     """One engine's numbers at `at`; what was absent, NaN, infinite or impossible is ``None``."""
     read: dict[str, Any] = {name: reader(draft, name) for name, reader in _READERS.items()}
     created = max((max(parts.values()) for sample in names.CREATED if (parts := draft.get(sample))), default=None)
-    if created is not None and not 0 <= created <= MOST:
+    if created is not None and not is_measure(created):
         created = None
     return Snapshot(engine=engine, at=at, created=created, config=config, **read)
 
@@ -72,13 +74,18 @@ def _reading(draft: Draft, name: str) -> float | None:
 def _number(draft: Draft, name: str, most: float = MOST) -> float | None:
     """A signal that counts something; what is below zero or beyond all measure is no count."""
     value = _reading(draft, name)
-    return value if value is not None and 0 <= value <= most else None
+    return value if value is not None and is_measure(value, most) else None
+
+
+def is_measure(value: float, most: float = MOST) -> bool:
+    """Whether something can be counted or timed as that."""
+    return value == 0 or _LEAST <= value <= most
 
 
 def _usage(draft: Draft, name: str) -> float | None:
     """KV usage as a share; it is 0..1 in spite of its name ``_perc``."""
     value = _reading(draft, name)
-    return None if value is None or value < _BELOW_ZERO else min(max(value, 0.0), 1.0)
+    return None if value is None or value < _BELOW_ZERO else min(value, 1.0) if value >= _LEAST else 0.0
 
 
 def _asleep(draft: Draft, name: str) -> bool | None:
@@ -97,9 +104,9 @@ def _histogram(draft: Draft, name: str) -> Histogram | None:
         if total is None:
             continue
         counts = array("d", [*(buckets[edge] for edge in layout.edges), total])
-        if min(counts) >= 0 and max(counts) <= MOST:
+        if all(map(is_measure, counts)):
             total_sum = _only(draft.get(family + "_sum"))
-            return Histogram(layout.bounds, counts, total_sum if total_sum is not None and abs(total_sum) <= MOST else None)
+            return Histogram(layout.bounds, counts, total_sum if total_sum is not None and is_measure(abs(total_sum)) else None)
     return None
 
 
@@ -141,7 +148,7 @@ def _positive(text: str | None) -> float | None:
         value = parse_value(text or "")
     except ValueError:
         return None
-    return value if 0 < value <= MOST else None
+    return value if value > 0 and is_measure(value) else None
 
 
 def _whole(value: float | None) -> int | None:

@@ -22,7 +22,7 @@ from kvwatch.poller import names
 from kvwatch.poller.exposition import decode, select
 from kvwatch.poller.label_memory import ConfigSeries, Key, LabelMemory
 from kvwatch.poller.refusal import is_routers, refusal
-from kvwatch.poller.snapshot import MOST, Draft, build_snapshot
+from kvwatch.poller.snapshot import Draft, build_snapshot, is_measure
 
 _LONGEST_NAME: Final = 1024
 """Characters of model and engine together; the longest path of a model on Linux is 4096, and nobody serves one."""
@@ -84,7 +84,7 @@ def parse_scrape(body: bytes, at: float, unix: float | None = None, memory: Labe
 
 def _read_server(server: dict[str, float], sample: str, inference: bool, value: float) -> None:
     """Add up the requests of the inference handlers over method and status; of the process values keep the largest."""
-    if not 0 <= value <= MOST:
+    if not is_measure(value):
         return
     if sample != names.HTTP_REQUESTS:
         server[sample] = max(value, server.get(sample, value))

@@ -26,7 +26,7 @@ def page(engines, *, model="demo-8b", first=0, families=FAMILIES, value="1"):
     ).encode()
 
 
-@pytest.mark.parametrize("absurd", ["1e308", "1e16", "-1e308", "-1", "NaN", "+Inf", "9" * 400])
+@pytest.mark.parametrize("absurd", ["1e308", "1e16", "-1e308", "-1", "NaN", "+Inf", "9" * 400, "5e-324", "1e-308", "1e-10"])
 @pytest.mark.parametrize("family", FAMILIES[:2] + FAMILIES[3:])
 def test_what_cannot_be_a_count_is_absent(family, absurd):
     rest = [other for other in FAMILIES if other != family]
@@ -38,6 +38,12 @@ def test_what_cannot_be_a_count_is_absent(family, absurd):
         "num_preemptions_total": snapshot.preemptions,
     }
     assert [name for name, value in read.items() if value is None] == [family]
+
+
+@pytest.mark.parametrize(("share", "read"), [("5e-324", 0.0), ("1e-308", 0.0), ("-1e-7", 0.0), ("0.5", 0.5), ("1.5", 1.0), ("1e308", 1.0)])
+def test_a_share_of_next_to_nothing_is_none_of_it(share, read):
+    (snapshot,) = parse_scrape(page(1, families=FAMILIES[:2]) + page(1, families=FAMILIES[2:3], value=share), 1.0).snapshots
+    assert snapshot.kv_usage == read
 
 
 @pytest.mark.parametrize("field", ["num_gpu_blocks", "block_size", "kv_cache_size_tokens", "kv_cache_max_concurrency"])
