@@ -15,9 +15,9 @@ import structlog
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.daemon.log_outlet import LogOutlet
 from kvwatch.daemon.reloading import Reloading
-from kvwatch.daemon.watch import Daemon
 from kvwatch.errors import ConfigError
 from kvwatch.exporter.web.access import Access
 from kvwatch.poller.discovery import Discovery

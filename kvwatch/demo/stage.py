@@ -11,7 +11,7 @@ from typing import Final, Self
 from kvwatch.clock import Clock
 from kvwatch.config.settings import PollSettings, Settings, TargetSettings
 from kvwatch.config.web import WebSettings
-from kvwatch.daemon.watch import Daemon
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.demo.acts import SERVER, Act
 from kvwatch.demo.clock import FasterClock
 from kvwatch.errors import ConfigError

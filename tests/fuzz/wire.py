@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import AlertmanagerSettings, Settings
-from kvwatch.daemon.watch import Daemon
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.alertmanager.client import Outcome, http_post
 from kvwatch.model import FailureReason

@@ -11,7 +11,7 @@ from name_server import NameServer
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
-from kvwatch.daemon.watch import Daemon
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.model import TargetView
 from kvwatch.poller.sharding import shard_of
 from kvwatch.simulator.config import ServerConfig

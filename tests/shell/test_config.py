@@ -16,7 +16,7 @@ from kvwatch.config.flags import add_flags
 from kvwatch.config.settings import Settings
 from kvwatch.config.sources import load
 from kvwatch.config.values import parse_duration
-from kvwatch.daemon.watch import Daemon
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.errors import ConfigError
 
 SECRET = "hunter2"  # noqa: S105 - looked for in what is printed

@@ -15,7 +15,7 @@ from shell_fakes import FakeClock, scrape
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
-from kvwatch.daemon.watch import Daemon
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.errors import ScrapeError
 from kvwatch.model import FailureReason
 
@@ -106,7 +106,7 @@ def test_health_fails_when_the_ticks_stop_and_comes_back_with_them(running):
     clock.now += 0.2
     assert not daemon.healthy()
     assert get(f"{daemon.url}/-/healthy")[0] == 503
-    daemon._watches["a"].tick()
+    daemon._targets._watches["a"].tick()
     assert daemon.healthy()
     assert get(f"{daemon.url}/-/healthy") == (200, "kvwatch is Healthy.\n")
 
@@ -117,7 +117,7 @@ def test_series_vanish_when_the_ticks_stop(running):
     assert eventually(daemon.ready)
     for _ in range(4):
         clock.now += 5.0
-        daemon._watches["a"].tick()
+        daemon._targets._watches["a"].tick()
     assert series(get(f"{daemon.url}/metrics")[1], "kvwatch_requests_running") == {'{engine="0",model_name="demo-8b",target="a"}': 8.0}
     clock.now += 60.0
     text = get(f"{daemon.url}/metrics")[1]
@@ -180,7 +180,7 @@ def test_a_target_file_that_breaks_keeps_its_targets_and_is_told_once(running, t
     listed.write_text("[{")
     assert eventually(lambda: any(event["event"] == "discovery.failed" for event in events))
     looked = []
-    daemon._discovery.discover = lambda discover=daemon._discovery.discover: looked.append(1) or discover()
+    daemon._targets._discovery.discover = lambda discover=daemon._targets._discovery.discover: looked.append(1) or discover()
     assert eventually(lambda: len(looked) >= 3)
     assert len([event for event in events if event["event"] == "discovery.failed"]) == 1
     assert [view.url for view in daemon.views()] == ["http://a:8000/metrics"]
@@ -193,7 +193,7 @@ def test_targets_named_in_one_file_are_looked_at_together_and_those_of_another_s
         settings("d", "e", discovery={"files": [str(tmp_path / "*.json")], "refresh": "1h"}), lambda _: scrape(SystemClock().monotonic())
     )
     assert eventually(daemon.ready)
-    together = {name: [view.name for view in daemon._named_with(name)] for name in sorted(view.name for view in daemon.views())}
+    together = {name: [view.name for view in daemon._targets.named_with(name)] for name in sorted(view.name for view in daemon.views())}
     a, b, c = (f"http://{host}:8000/metrics" for host in "abc")
     assert together == {"d": ["e"], "e": ["d"], a: [b], b: [a], c: []}
 
@@ -205,7 +205,7 @@ def test_a_fault_of_the_discovery_is_told_with_its_end(running, tmp_path, events
     assert eventually(daemon.ready)
     write_targets(listed)
     for _ in range(2):
-        daemon._discover()
+        daemon._targets.discover()
     told = [event["event"] for event in events if event["event"].startswith("discovery.")]
     assert told == ["discovery.failed", "discovery.recovered"]
 
@@ -223,14 +223,14 @@ def test_a_hundred_targets_that_come_and_go_leave_neither_threads_nor_jobs_nor_h
     threads, threads_before, series_before = [], threading.active_count(), get(f"{daemon.url}/metrics")[1].count("\nkvwatch_")
     for round_number in range(6):
         write_targets(tmp_path / "targets.json", *(f"vllm-{round_number}-{number}" for number in range(100)))
-        daemon._discover()
+        daemon._targets.discover()
         assert eventually(lambda: sum(view.at is not None for view in daemon.views()) == 100)
         threads.append(threading.active_count())
     (tmp_path / "targets.json").unlink()
-    daemon._discover()
+    daemon._targets.discover()
     assert max(threads) <= threads_before + 100  # a thread for each target that hangs at once, and never one for a target that left
     assert daemon.views() == ()
-    assert daemon._schedule.names == ("\0discovery",)
+    assert daemon._targets._schedule.names == ("\0discovery",)
     assert daemon._history.oldest() is None
     assert get(f"{daemon.url}/metrics")[1].count("\nkvwatch_") == series_before
 
@@ -258,8 +258,8 @@ def test_a_poll_that_ends_after_its_target_was_replaced_leaves_no_trace(running,
     daemon._history.record = published.append
     assert asked.wait(PATIENCE)
     name("new")
-    daemon._schedule.every = lambda *_: None  # so that the new one is not polled
-    daemon._discover()
+    daemon._targets._schedule.every = lambda *_: None  # so that the new one is not polled
+    daemon._targets.discover()
     before = series(get(f"{daemon.url}/metrics")[1], "kvwatch_target_scrapes_total")
     released.set()
     assert eventually(lambda: series(get(f"{daemon.url}/metrics")[1], "kvwatch_target_scrapes_total") != before)
@@ -274,7 +274,7 @@ def test_a_resolver_that_hangs_holds_up_neither_the_start_nor_other_targets(runn
         poll={"interval": "1s"},
         web={"listen_address": "127.0.0.1:0"},
     )
-    monkeypatch.setattr("kvwatch.daemon.watch.Discovery.discover", lambda _: released.wait(PATIENCE))
+    monkeypatch.setattr("kvwatch.daemon.targets.Discovery.discover", lambda _: released.wait(PATIENCE))
     daemon = running(configured, lambda _: scrape(SystemClock().monotonic()))
     try:
         assert eventually(lambda: [view.at is not None for view in daemon.views()] == [True])
@@ -291,9 +291,9 @@ def test_the_first_target_after_hours_of_none_does_not_find_the_daemon_unhealthy
     assert eventually(daemon.ready)
     clock.now += 7200.0
     assert daemon.healthy()
-    daemon._schedule.every = lambda *_: None  # so that the first poll does not come by itself
+    daemon._targets._schedule.every = lambda *_: None  # so that the first poll does not come by itself
     write_targets(tmp_path / "targets.json", "a")
-    daemon._discover()
+    daemon._targets.discover()
     assert daemon.healthy()
     clock.now += 20.0
     assert not daemon.healthy()

@@ -20,7 +20,7 @@ from peers import Peer, answer, drips, is_silent, resets, sends, sends_without_e
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
-from kvwatch.daemon.watch import Daemon
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.model import Cause, FailureReason, State
 
 INTERVAL = DEADLINE = 1.5

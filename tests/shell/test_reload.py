@@ -14,8 +14,8 @@ from shell_fakes import scrape
 
 from kvwatch.clock import SystemClock
 from kvwatch.config.settings import Settings
+from kvwatch.daemon.daemon import Daemon
 from kvwatch.daemon.reloading import Reloading
-from kvwatch.daemon.watch import Daemon
 from kvwatch.errors import ConfigError
 from kvwatch.poller.sharding import shard_of
 
@@ -47,11 +47,11 @@ def names(daemon):
 
 
 def test_targets_come_and_go_and_those_that_stay_keep_their_history(daemon):
-    assert eventually(lambda: daemon._watches["b"].view.assessments)
-    kept = daemon._watches["b"]
+    assert eventually(lambda: daemon._targets._watches["b"].view.assessments)
+    kept = daemon._targets._watches["b"]
     assert daemon.reload(settings("b", "c")) == ()
     assert eventually(lambda: names(daemon) == ["b", "c"])
-    assert daemon._watches["b"] is kept
+    assert daemon._targets._watches["b"] is kept
     assert eventually(daemon.ready)
 
 
@@ -69,16 +69,16 @@ def test_another_shard_is_another_part_of_the_same_targets(daemon):
 
 
 def test_a_target_of_another_url_under_the_same_name_begins_anew(daemon):
-    before = daemon._watches["b"]
+    before = daemon._targets._watches["b"]
     elsewhere = settings("b").targets[0].model_copy(update={"url": "http://x/"})
     moved = settings("a").model_copy(update={"targets": [*settings("a").targets, elsewhere]})
     daemon.reload(moved)
-    assert eventually(lambda: daemon._watches["b"] is not before)
-    assert daemon._watches["b"].target.url == "http://x/"
+    assert eventually(lambda: daemon._targets._watches["b"] is not before)
+    assert daemon._targets._watches["b"].target.url == "http://x/"
 
 
 def test_thresholds_windows_and_what_is_known_hold_from_the_next_poll_on(daemon):
-    judge = daemon._watches["a"]._judge
+    judge = daemon._targets._watches["a"]._judge
     engine = next(iter(judge._classifier._engines.values()))
     remembered = len(engine._history._snapshots)
     daemon.reload(
