@@ -13,7 +13,18 @@ from jinja2 import Template
 from kvwatch import __version__
 from kvwatch.html import templates
 from kvwatch.incident.report import EngineReport, ReportChange, ReportSample
-from kvwatch.incident.report_text import NUMBERS, STATE_TITLES, advised, alerts_in_words, clock, headline, lasting, shown, zone_name
+from kvwatch.incident.report_text import (
+    NUMBERS,
+    STATE_TITLES,
+    advised,
+    alerts_in_words,
+    clock_of,
+    headline,
+    lasting,
+    moment,
+    shown,
+    zone_name,
+)
 from kvwatch.model import State
 from kvwatch.svg import curve, nice_top
 
@@ -23,6 +34,8 @@ _MOST_POINTS: Final = 500
 """Points of a curve: two to a unit of its width. Each is the highest value of its stretch, so that no peak is lost."""
 _GAP_SPACINGS: Final = 3.0
 _TICKS: Final = 6
+_HOURS: Final = 2 * 3600.0
+"""From so many seconds on the axis of time has no seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +88,31 @@ def _engine(report: EngineReport, zone: tzinfo) -> dict[str, object]:
     first, last = report.samples[0].t, report.samples[-1].t
     span = max(last - first + report.spacing, 1.0)
 
+    at = clock_of(report, zone)
+    tick = at if last - first < _HOURS else clock_of(report, zone, "%H:%M")
+
     def x(t: float) -> float:
         return (t - first) / span * WIDTH
 
     return {
         "name": report.name,
-        "from": clock(first, zone, day=True),
-        "to": clock(last, zone, day=True),
+        "from": moment(first, zone),
+        "to": moment(last, zone),
         "headline": headline(report, zone),
         "remark": report.remark,
         "totals": [(STATE_TITLES[state], state, lasting(seconds)) for state in STATE_TITLES if (seconds := report.seconds_in(state))],
         "bands": [ReportBand(change.state, x(change.t), max(x(change.until) - x(change.t), 0.5)) for change in report.joined()],
         "charts": _charts(report, x),
-        "ticks": [(f"{100 * step / _TICKS:.2f}", clock(first + span * step / _TICKS, zone)) for step in range(_TICKS + 1)],
+        "ticks": [(f"{100 * step / _TICKS:.2f}", tick(first + span * step / _TICKS)) for step in range(_TICKS + 1)],
         "changes": [
-            (clock(one.t, zone), lasting(one.until - one.t), one.state, one.cause.short_name, one.evidence, advised(one.advice))
+            (at(one.t), lasting(one.until - one.t), one.state, one.cause.short_name, one.evidence, advised(one.advice))
             for one in report.changes
         ],
         "alerts": alerts_in_words(report, zone),
         "numbers": [
             (title, *(shown(report.highest(name, one.t, one.until), unit) for one in _parts(report))) for name, title, unit in NUMBERS
         ],
-        "parts": [f"{STATE_TITLES[one.state]} from {clock(one.t, zone)}" for one in _parts(report)],
+        "parts": [f"{STATE_TITLES[one.state]} from {at(one.t)}" for one in _parts(report)],
     }
 
 

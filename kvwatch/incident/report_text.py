@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
@@ -31,9 +31,16 @@ _SECONDS_COUNT: Final = 600.0
 NAIVE_RULE: Final = f"cache > {NAIVE_USAGE:.0%} for {NAIVE_SECONDS / 60:g}m".replace("%", " %")
 
 
-def clock(t: float, zone: tzinfo = UTC, *, day: bool = False) -> str:
-    """A time of day with seconds, or with its date, in *zone*."""
-    return datetime.fromtimestamp(t, zone).strftime("%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S")
+def moment(t: float, zone: tzinfo = UTC) -> str:
+    """A date and time of day in *zone*."""
+    return datetime.fromtimestamp(t, zone).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock_of(report: EngineReport, zone: tzinfo = UTC, form: str = "%H:%M:%S") -> Callable[[float], str]:
+    """Times of day as *form* has them, with month and day where the report is not of one day."""
+    first, last = (datetime.fromtimestamp(t, zone).date() for t in (report.samples[0].t, report.samples[-1].t))
+    whole = form if first == last else f"%m-%d {form}"
+    return lambda t: datetime.fromtimestamp(t, zone).strftime(whole)
 
 
 def zone_name(zone: tzinfo) -> str:
@@ -65,8 +72,10 @@ def headline(report: EngineReport, zone: tzinfo = UTC) -> str:
     worst = report.worst
     if worst is None:
         return _nothing(report)
-    when = f"from {clock(worst.t, zone)} {zone_name(zone)}"
-    parts = [f"{STATE_TITLES[worst.state]} ({worst.cause.short_name.lower()}) for {lasting(worst.until - worst.t)} {when}"]
+    when = f"from {clock_of(report, zone)(worst.t)} {zone_name(zone)}"
+    times = sum(change.state is worst.state for change in report.joined())
+    longest = f", the longest of {times} times" if times > 1 else ""
+    parts = [f"{STATE_TITLES[worst.state]} ({worst.cause.short_name.lower()}) for {lasting(worst.until - worst.t)} {when}{longest}"]
     ratio = report.highest("preemption_ratio", worst.t, worst.until)
     if ratio:
         parts.append(f"at the worst {percent(ratio)} of the requests that left the running batch had been preempted")
@@ -98,8 +107,9 @@ def advised(change: Change | None) -> str:
 
 def alerts_in_words(report: EngineReport, zone: tzinfo = UTC) -> Sequence[tuple[str, str]]:
     """Each alert with when it fired, and the naive rule beside them."""
-    found = [(alert.name, f"{clock(alert.t, zone)} to {clock(alert.until, zone)}") for alert in report.alerts]
-    naive = ", ".join(f"{clock(span.t, zone)} to {clock(span.until, zone)}" for span in report.naive) or "never"
+    at = clock_of(report, zone)
+    found = [(alert.name, f"{at(alert.t)} to {at(alert.until)}") for alert in report.alerts]
+    naive = ", ".join(f"{at(span.t)} to {at(span.until)}" for span in report.naive) or "never"
     return [*found, (f"a plain rule, {NAIVE_RULE}", naive)]
 
 
@@ -108,20 +118,20 @@ def as_markdown(reports: Sequence[EngineReport], zone: tzinfo = UTC) -> str:
     text = ["# What held vLLM back", ""]
     for report in reports:
         first, last = report.samples[0].t, report.samples[-1].t
-        when = f"{clock(first, zone, day=True)} to {clock(last, zone, day=True)} {zone_name(zone)}"
+        when = f"{moment(first, zone)} to {moment(last, zone)} {zone_name(zone)}"
         text += [f"## {report.name}", "", when, ""]
         text += [f"**{headline(report, zone)}**", "", *((f"{report.remark}.", "") if report.remark else ())]
         text += ["| from | for | state | cause | evidence | advice |", "|---|---|---|---|---|---|"]
-        text += [_row(change, zone) for change in report.changes]
+        text += [_row(change, clock_of(report, zone)) for change in report.changes]
         text += ["", "| alert | fired |", "|---|---|", *(f"| {name} | {when} |" for name, when in alerts_in_words(report, zone))]
         text += ["", "| number | highest |", "|---|---:|"]
         text += [f"| {title} | {shown(report.highest(name, first, last), unit)} |" for name, title, unit in NUMBERS] + [""]
     return "\n".join(text)
 
 
-def _row(change: ReportChange, zone: tzinfo) -> str:
+def _row(change: ReportChange, at: Callable[[float], str]) -> str:
     cells = (
-        clock(change.t, zone),
+        at(change.t),
         lasting(change.until - change.t),
         STATE_TITLES[change.state],
         change.cause.short_name,

@@ -65,6 +65,23 @@ def test_the_headline_says_what_was_worst_in_figures_that_were_computed():
     assert "from 13:10:00 Europe/Berlin" in headline(report, ZoneInfo("Europe/Berlin"))
 
 
+def test_of_several_such_times_the_longest_is_told_and_how_many_there_were():
+    kinds = [Cause.OK] * 5 + [Cause.ADMISSION] * 3 + [Cause.OK] * 5 + [Cause.ADMISSION] * 7 + [Cause.OK] * 5
+    (report,) = build_report([row(n, cause) for n, cause in enumerate(kinds)], Settings())
+    assert headline(report).startswith("KV-bound (admission) for 7 min from 12:13:00 UTC, the longest of 2 times")
+
+
+def test_a_report_that_is_not_of_one_day_says_the_day_with_each_time():
+    rows = [row(n, Cause.ADMISSION if 715 <= n < 725 else Cause.OK) for n in range(700, 740)]
+    (report,) = build_report(rows, Settings())
+    assert "from 01-31 23:55:00 UTC" in headline(report)
+    assert "| 01-31 23:55:00 | 10 min | KV-bound |" in as_markdown([report])
+    assert "from 01-31 23:55:00" in as_html([report])
+    assert "from 23:55" not in as_html([report])
+    # Two hours to the west it is one day.
+    assert "from 21:55:00" in headline(report, ZoneInfo("Etc/GMT+2"))
+
+
 def test_an_alert_fired_from_its_first_row_to_its_last_and_the_plain_rule_after_five_minutes():
     (report,) = build_report(night(), Settings())
     assert [(alert.name, (alert.t - NOON) / 60, (alert.until - NOON) / 60) for alert in report.alerts] == [("PreemptionStorm", 12, 23)]
