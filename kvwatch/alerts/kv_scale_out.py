@@ -28,7 +28,7 @@ def describe(facts: Facts) -> str:
     else:
         more = math.ceil(demand * 100) / 100  # never "1.00 times"
         what = f"the work at hand needs {more:.2f} times the KV cache there is"
-        otherwise = f"run {math.ceil(demand)} replicas for each there is now, or give this one more KV blocks"
+        otherwise = "add replicas until it needs no more than there is, or give this one more KV blocks"
     return sentence(verdict, f"{what}{load_of(signals)}", advised(facts.advice, otherwise))
 
 

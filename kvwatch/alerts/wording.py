@@ -35,12 +35,12 @@ def load_of(signals: Signals | None) -> str:
 
 
 def advised(advice: Sequence[Change], otherwise: str) -> str:
-    """The first piece of advice with its numbers; *otherwise* while there is none."""
+    """The first piece of advice with its numbers, or why it has none; *otherwise* while there is no advice."""
     if not advice:
         return otherwise
     first = advice[0]
     if first.proposed is None:
-        return first.lever
+        return first.lever if first.current is None else f"{first.lever}, {first.current} now: {first.reason}"
     return (
         f"{first.lever} {first.proposed}"
         if first.current is None

@@ -136,6 +136,7 @@ def test_a_storm_names_one_number_for_the_proxy_and_the_server(given: tuple[Chan
         (advice("--max-num-seqs", "32", "11"), "First: --max-num-seqs 32 → 11."),
         (advice("--max-num-seqs", None, "11"), "First: --max-num-seqs 11."),
         (advice("look at the host", None, None), "First: look at the host."),
+        (advice("replicas", "1", None), "First: replicas, 1 now: why."),
     ],
 )
 def test_a_warning_starts_with_the_first_piece_of_advice(
@@ -335,7 +336,7 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
             2.3,
             (),
             "the work at hand needs 2.30 times the KV cache there is (running 9). "
-            "First: run 3 replicas for each there is now, or give this one more KV blocks.",
+            "First: add replicas until it needs no more than there is, or give this one more KV blocks.",
             id="more than the cache",
         ),
         pytest.param(
@@ -343,7 +344,7 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
             1.001,
             (),
             "the work at hand needs 1.01 times the KV cache there is (running 9). "
-            "First: run 2 replicas for each there is now, or give this one more KV blocks.",
+            "First: add replicas until it needs no more than there is, or give this one more KV blocks.",
             id="hardly more than the cache is never 1.00 times",
         ),
         pytest.param(
