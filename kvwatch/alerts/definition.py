@@ -1,6 +1,7 @@
 """What an alert is made of. Each alert is one file of this package, listed in `kvwatch.alerts.registry`.
 
-`kvwatch.alerts.evaluation` evaluates the conditions; ``rules/kvwatch.rules.yaml`` is written from the same definitions in PromQL.
+`kvwatch.alerts.evaluation` evaluates the conditions; ``rules/kvwatch.rules.yaml`` is written from the same
+definitions and waits on what it found.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The times every alert is made of, in seconds. What an alert adds of its own is its ``for``, in its file.
 
-What they guarantee is measured by a test and stands in the README as a table.
+What they guarantee is measured by a test and stands in docs/alerts.md as a table.
 """
 
 from __future__ import annotations
