@@ -363,3 +363,15 @@ def test_a_leak_in_an_engine_that_never_rests_is_named_and_not_charged(leaks, in
         assert named[0] < 300
         assert causes(said, 680, 900) == {"admission"}
         assert said[-1][1].verdict.evidence[-1].endswith("by a leak, transfers, or a few far longer ones")
+
+
+@every
+def test_room_while_a_long_prompt_is_computed_is_no_room_for_the_next(interval):
+    """One prompt at a time fills half of the pool in ten seconds and answers for ten; beside it the next is one block too long."""
+
+    def usage(t):
+        return min(0.5, 0.05 * (t % 20))
+
+    gains = {"prompt": 2500.0, "finished": 0.05, "first_tokens": 0.05}
+    said = play(((400, lambda t: busy(1.0, usage(t), 20.0, waiting=6.0, **gains)),), interval)
+    assert causes(said, 60, 400) == {"admission"}

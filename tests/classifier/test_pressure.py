@@ -129,3 +129,22 @@ def test_three_in_a_hundred_were_preempted(count, lately, waits, usage, speaks):
 def test_what_nobody_is_known_to_need_is_said(fields, said):
     found = pressure.held_by_nobody(signals(**fields))
     assert found == () if said is None else found[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("fields", "alone"),
+    [
+        pytest.param({}, True, id="a fifth was free"),
+        pytest.param({"usage_at_ceiling": 0.86}, False, id="less than the next one needs"),
+        pytest.param({"next_prompt_tokens": 11_000.0}, False, id="eight prompts of 11 % of the pool: it is theirs already"),
+        pytest.param({"next_prompt_tokens": 11_000.0, "prefix_hit_ratio": 0.5}, True, id="half of each is cached"),
+        pytest.param({"at_ceiling_share": 0.3}, False, id="it seldom stands there"),
+        pytest.param({"usage_at_ceiling": None}, False, id="what was free is not known"),
+        pytest.param({"sequence_share": None, "capacity_tokens": None}, False, id="what is needed is not known"),
+    ],
+)
+def test_slots_alone_bind_where_there_was_room_for_one_more(fields, alone):
+    """A running sequence holds a tenth of 100 000 tokens: 15 % may be needed."""
+    known = {"capacity_tokens": 100_000, "next_prompt_tokens": 1000.0, "sequence_share": 0.1, "running_ceiling": 8.0}
+    found = signals(every={"kv_usage": steady(0.95)}, **(known | {"at_ceiling_share": 0.9, "usage_at_ceiling": 0.8} | fields))
+    assert pressure.slots_alone_bind(found) is alone

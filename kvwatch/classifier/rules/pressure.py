@@ -46,12 +46,17 @@ def share_needed(signals: Signals) -> float | None:
     prompt and all of its output so far. Sequences in their prefill hold less than they will: the uncached part of a prompt is the least.
     """
     own, prompt, output = signals.sequence_share, signals.next_prompt_tokens, signals.output_tokens
-    pool = signals.capacity_tokens
-    uncached = prompt * (1 - (signals.prefix_hit_ratio or 0.0)) / pool if prompt and pool else 0.0
+    uncached = _uncached_share(signals)
     if own is None:
         return _LONGER_THAN_MEAN * uncached or None
     part = prompt / (prompt + output / 2) if prompt and output is not None and not signals.preempted_lately else 1.0
     return _LONGER_THAN_MEAN * max(own * part, uncached)
+
+
+def _uncached_share(signals: Signals) -> float:
+    """Share of the pool that the uncached part of a mean prompt takes; 0 where that is not known."""
+    prompt, pool = signals.next_prompt_tokens, signals.capacity_tokens
+    return prompt * (1 - (signals.prefix_hit_ratio or 0.0)) / pool if prompt and pool else 0.0
 
 
 def next_prompt_does_not_fit(signals: Signals) -> bool:
@@ -99,9 +104,15 @@ def stands_at_ceiling(signals: Signals) -> bool:
 
 
 def slots_alone_bind(signals: Signals) -> bool:
-    """The batch stands at its ceiling, and at some moment there was room for the next admission: more blocks would not have let it in."""
-    low, needed = signals.usage_at_ceiling, share_needed(signals)
-    return is_pinned(signals) and low is not None and needed is not None and 1 - low >= needed
+    """The batch stands at its ceiling, and at some moment there was room for the next admission: more blocks would not have let it in.
+
+    Room that running sequences still need for the rest of their prompts is none: while one is computed, the next waits for the step.
+    """
+    low, full, needed = signals.usage_at_ceiling, fullness(signals), share_needed(signals)
+    if low is None or full is None or needed is None or not is_pinned(signals):
+        return False
+    prompts = (signals.running_ceiling or 0.0) * _uncached_share(signals)
+    return 1 - max(low, min(full, prompts)) >= needed
 
 
 def stays_at_proven_ceiling(signals: Signals) -> bool:
