@@ -64,7 +64,7 @@ def build() -> Json:
         Row("KV cache", load.cache(_ENGINE)),
         Row("Queue and work", load.work(_ENGINE)),
         Row("Evidence", _evidence()),
-        Row("vLLM's own numbers, where Prometheus scrapes vLLM too", vllm.panels()),
+        Row("vLLM's own numbers, where Prometheus scrapes vLLM too, by its namespace and pod", vllm.panels()),
     ]
     description = "One vLLM engine as kvwatch sees it: what holds it back, since when, and the numbers that decided."
     return dashboard(

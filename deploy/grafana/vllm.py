@@ -7,7 +7,7 @@ from typing import Final
 from panels import BYTES_PER_SECOND, COUNT, PER_SECOND, RATIO, SECONDS, TOKENS_PER_SECOND, Panel, Query, timeseries
 from vocabulary import of_vllm
 
-PRESENT: Final = 'vllm:num_requests_running{model_name=~"$model_name"}'
+PRESENT: Final = 'vllm:num_requests_running{namespace=~"$namespace", pod=~"$pod", model_name=~"$model_name"}'
 """A series every vLLM has."""
 _WHOLE: Final = of_vllm()
 

@@ -25,16 +25,25 @@ def selector(*matchers: str) -> str:
 
 
 def of_vllm(*matchers: str) -> str:
-    """The label selector every query of vLLM's own series has: they carry the model, and an instance of their own."""
-    return "{" + ", ".join(['model_name=~"$model_name"', 'engine=~"$engine"', 'instance=~"$vllm"', *matchers]) + "}"
+    """The label selector every query of vLLM's own series has: they share namespace, pod and model, and have an instance of their own."""
+    return (
+        "{"
+        + ", ".join(
+            ['namespace=~"$namespace"', 'pod=~"$pod"', 'model_name=~"$model_name"', 'engine=~"$engine"', 'instance=~"$vllm"', *matchers]
+        )
+        + "}"
+    )
 
 
 def watch_variables(*, one: bool) -> list[Json]:
-    """The variables of `selector`, each narrowed by those before it; *one*: exactly one kvwatch is chosen."""
+    """The variables of `selector`, each narrowed by those before it; *one*: exactly one kvwatch is chosen.
+
+    They are asked of an engine's series: a kvwatch that stands alone may say another namespace and pod there than its own.
+    """
     known = ""
     variables = []
     for label, title in zip(_WATCH, ("Job", "Namespace", "Pod", "kvwatch"), strict=True):
-        query = f"label_values(kvwatch_build_info{known and f'{{{known}}}'}, {label})"
+        query = f"label_values(kvwatch_state{known and f'{{{known}}}'}, {label})"
         variables.append(variable(label, title, query, every=not (one and label == "instance")))
         known = ", ".join(filter(None, [known, f'{label}=~"${label}"']))
     return variables

@@ -118,7 +118,11 @@ def test_every_selector_is_narrowed_to_the_chosen_kvwatch_or_to_the_chosen_model
         selectors = re.findall(r"\b((?:kvwatch_|vllm:)[a-z0-9_]+)(\{[^}]*\})?", expression)
         assert selectors
         for metric, selector in selectors:
-            labels = ("model_name", "engine", "vllm") if metric.startswith("vllm:") else ("job", "namespace", "pod", "instance")
+            labels = (
+                ("namespace", "pod", "model_name", "engine", "vllm")
+                if metric.startswith("vllm:")
+                else ("job", "namespace", "pod", "instance")
+            )
             missing = [label for label in labels if f'{"instance" if label == "vllm" else label}=~"${label}"' not in selector]
             assert missing == [], expression
 

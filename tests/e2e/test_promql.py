@@ -33,11 +33,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("promql")]
 
 STORM_SECONDS = 45.0
 SIMULATOR = ["--num-gpu-blocks=1500", "--max-num-seqs=64", "--concurrency=48", "--served-model-name=demo-8b"]
-# What Kubernetes adds to each series through the PodMonitor.
+# What Kubernetes adds to each series of a pod, kvwatch's and vLLM's alike, and what is chosen on the dashboards.
 POD_LABELS = {"namespace": "serving", "pod": "chat-0"}
 GRAFANA = {
-    "namespace": ".*",
-    "pod": ".*",
+    **POD_LABELS,
     "vllm": ".*",
     "__rate_interval": "10s",
     "__range": "1m",
@@ -186,7 +185,7 @@ def prometheus(require_tool, tmp_path_factory, optional) -> Iterator[Prometheus]
                         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
                         "scrape_configs": [
                             {"job_name": "kvwatch", "static_configs": [{"targets": [f"127.0.0.1:{web}"], "labels": POD_LABELS}]},
-                            {"job_name": "vllm", "static_configs": [{"targets": [f"127.0.0.1:{engine}", optional]}]},
+                            {"job_name": "vllm", "static_configs": [{"targets": [f"127.0.0.1:{engine}", optional], "labels": POD_LABELS}]},
                         ],
                     }
                 )
