@@ -1,7 +1,7 @@
 """Waiting for SIGTERM, SIGINT and SIGHUP in a way that a frozen and thawed process cannot be misled by.
 
 `signal.sigtimedwait` may return garbage or nothing at all after SIGSTOP and SIGCONT, a debugger or a paused machine. Here the
-interpreter's own handler writes the number of each signal to a socket, and a wait is a read of that socket.
+interpreter's own handler writes the number of each signal to a socket, and a wait is for that socket to be readable.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 """What asks a process to end."""
+_MOST_AT_ONCE: Final = 4096
 
 
 class ProcessSignals:
@@ -24,25 +25,38 @@ class ProcessSignals:
         self._read, self._write = socket.socketpair()
         self._read.setblocking(False)  # noqa: FBT003 - the socket's own signature
         self._write.setblocking(False)  # noqa: FBT003
+        self._came: set[int] = set()
         self._before_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, _nothing) for number in numbers}
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # what was held back until now arrives
 
     def wait(self, seconds: float) -> signal.Signals | None:
-        """The next of the signals, or ``None`` when none came within *seconds*."""
-        readable, _, _ = select.select([self._read], [], [], max(0.0, seconds))
-        if not readable:
-            return None
+        """The next of the signals, those that were named first before the others; ``None`` when none came within *seconds*.
+
+        A signal that comes again before it was waited for is one.
+        """
+        if not self._came:
+            select.select([self._read], [], [], max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
-            for number in self._read.recv(1):
-                if number in self._before:
-                    return signal.Signals(number)
+            while found := self._read.recv(_MOST_AT_ONCE):
+                self._came.update(found)
+        for number in self._before:
+            if number in self._came:
+                self._came.discard(number)
+                return number
+        self._came.clear()  # of others, that nobody waits for
         return None
+
+    def _note(self, number: int, _frame: object) -> None:
+        """The socket only wakes: thousands of signals fill it, and the last may be the one that ends the process."""
+        self._came.add(number)
 
     def close(self) -> None:
         """Give the signals back to whoever had them."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._before_fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         self._read.close()
         self._write.close()
 
@@ -55,7 +69,3 @@ def received(*numbers: signal.Signals) -> Iterator[ProcessSignals]:
         yield signals
     finally:
         signals.close()
-
-
-def _nothing(_number: int, _frame: object) -> None:
-    """What a signal does while it is waited for: the wakeup socket has its number already."""

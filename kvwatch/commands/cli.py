@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -47,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = _command(arguments)
     usage_error = _USAGE_ERRORS.get(command or "", _USAGE_ERROR)
     try:
-        parsed = _parser(command).parse_args(arguments)
-        code: int = parsed.run(parsed)
+        with _hang_up_held_back() if command == "run" else contextlib.nullcontext():
+            parsed = _parser(command).parse_args(arguments)
+            code: int = parsed.run(parsed)
         sys.stdout.flush()
     except ConfigError as error:
         for line in error.errors:
@@ -95,6 +97,16 @@ def _parser(asked_for: str | None) -> argparse.ArgumentParser:
             command.description, command.epilog = found.DESCRIPTION, getattr(found, "EPILOG", None)
             found.add_arguments(command)
     return parser
+
+
+@contextlib.contextmanager
+def _hang_up_held_back() -> Iterator[None]:
+    """Have SIGHUP wait until the daemon takes it, to reload: while it starts, it would end the process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _open_standard_streams() -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from live_process import PATIENCE, eventually, get
@@ -94,6 +95,19 @@ def test_a_frozen_recorder_goes_on_when_it_is_thawed_and_ends_when_told(peer, tm
         finally:
             process.kill()
     assert len(output.read_text().splitlines()) >= asked.times
+
+
+def test_a_hang_up_while_it_starts_does_not_end_it_and_a_flood_of_them_does_not_keep_it(peer):
+    asked = Asked()
+    with daemon(peer(asked).url) as (process, url):
+        while not answers(url):  # from the moment the interpreter has read the first lines of kvwatch on
+            if b"SigBlk:\t0000000000000001" in Path(f"/proc/{process.pid}/status").read_bytes():
+                process.send_signal(signal.SIGHUP)
+            assert process.poll() is None
+        for _ in range(3000):
+            process.send_signal(signal.SIGHUP)
+        assert goes_on(asked)
+        assert ends(process) < 2.0
 
 
 ODD_HEADERS = {
