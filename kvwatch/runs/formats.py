@@ -19,17 +19,30 @@ _MILLI = 1e-3
 
 
 def read_runs(path: Path) -> tuple[Run, ...]:
-    """The runs of a file, of which a guidellm report may hold several. Raises `UsageError` in one line."""
+    """The runs of a file, which may hold several. Raises `UsageError` in one line."""
     try:
-        document = json.loads(path.read_bytes())
+        documents = _documents(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON ({error})") from error
+    names = [path.name] if len(documents) == 1 else [f"{path.name}#{index}" for index in range(1, len(documents) + 1)]
     try:
-        return _runs(document, path.name)
+        return tuple(run for document, name in zip(documents, names, strict=True) for run in _runs(document, name))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _documents(text: str) -> list[Any]:
+    """The documents of a file: one, those of a list, or several behind one another, as ``--append-result`` writes them."""
+    decoder, place = json.JSONDecoder(), 0
+    found: list[Any] = []
+    while text[place:].strip() or not found:
+        place += len(text[place:]) - len(text[place:].lstrip())
+        document, place = decoder.raw_decode(text, place)
+        found.append(document)
+    whole = found[0] if len(found) == 1 and isinstance(found[0], list) and found[0] else found
+    return list(whole)
 
 
 def _runs(document: Any, name: str) -> tuple[Run, ...]:
@@ -53,12 +66,14 @@ def _bench_serve(result: Mapping[str, Any], name: str) -> Run:
         lines=FiveLines(
             generated_tokens_per_second=_number(result.get("output_throughput")),
             total_tokens_per_second=_number(result.get("total_token_throughput")),
-            time_to_first_token=_bench_percentiles(result, "ttft", result.get("ttfts")),
+            time_to_first_token=_bench_percentiles(result, "ttft", _of_successes(result, "ttfts")),
             inter_token_latency=_bench_percentiles(result, "itl", _flat(result.get("itls"))),
-            e2e_latency=_bench_percentiles(result, "e2el", result.get("latencies")),
+            e2e_latency=_bench_percentiles(result, "e2el", _of_successes({**result, "latencies": _latencies(result)}, "latencies")),
         ),
         conditions=Conditions(
             model_name=_text(result.get("model_id")),
+            max_num_seqs=_setting(result, "max_num_seqs"),
+            max_num_batched_tokens=_setting(result, "max_num_batched_tokens"),
             requests=completed,
             requests_per_second=_number(result.get("request_throughput")),
             concurrency=_number(result.get("max_concurrency")),
@@ -66,6 +81,28 @@ def _bench_serve(result: Mapping[str, Any], name: str) -> Run:
             mean_output_tokens=_quotient(_number(result.get("total_output_tokens")), completed),
         ),
     )
+
+
+def _of_successes(result: Mapping[str, Any], name: str) -> Any:
+    """What ``--save-detailed`` kept of each request, without those that failed: they are in it as zeros."""
+    every, errors = result.get(name), result.get("errors")
+    if not isinstance(every, Sequence) or not isinstance(errors, Sequence) or len(errors) != len(every):
+        return every
+    return [value for value, error in zip(every, errors, strict=True) if not error]
+
+
+def _latencies(result: Mapping[str, Any]) -> Any:
+    """How long each request took: as it says, else the first token and all that came between the others."""
+    first, between = result.get("ttfts"), result.get("itls")
+    if "latencies" in result or not isinstance(first, Sequence) or not isinstance(between, Sequence) or len(first) != len(between):
+        return result.get("latencies")
+    return [ttft + sum(itls) for ttft, itls in zip(first, between, strict=True)]
+
+
+def _setting(result: Mapping[str, Any], name: str) -> int | None:
+    """A setting of the server, as ``vllm bench sweep`` and ``--metadata`` put it beside the figures."""
+    value = str(result.get(name, result.get(name.replace("_", "-"))))
+    return int(value) if value.isascii() and value.isdigit() else None
 
 
 def _bench_percentiles(result: Mapping[str, Any], metric: str, every: Any) -> Percentiles:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from kvwatch.runs.ladder import Ladder
+from kvwatch.svg import nice_top
 from kvwatch.text import number
 
 _WIDTH: Final = 720
@@ -25,7 +26,7 @@ def ladder_as_svg(found: Ladder) -> str:
     known = [(wait, rate) for wait, rate in points if wait is not None]
     if len(known) < len(points):
         raise ValueError("not every run has a time to first token: there is nothing to draw throughput against")
-    right, top = (max(values) * 1.1 or 1.0 for values in zip(*known, strict=True))
+    right, top = (nice_top(max(values), 0.1) for values in zip(*known, strict=True))
     placed = [(_x(wait / right), _y(rate / top)) for wait, rate in known]
     body = [*_axes(right, top), f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in placed)}"/>']
     for index, (run, (x, y)) in enumerate(zip(found.rungs, placed, strict=True)):

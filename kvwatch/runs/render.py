@@ -17,7 +17,7 @@ from kvwatch.text import number, percent
 
 _ABSENT = "-"
 _STYLES = {LineOutcome.WORSE: "bold red", LineOutcome.BETTER: "green", LineOutcome.SAME: "", LineOutcome.MISSING: "dim"}
-_BAR = 30
+_BAR = 22
 """Columns of the longest bar of a ladder."""
 
 
@@ -81,16 +81,16 @@ def comparison_as_json(found: Comparison) -> str:
 
 
 def render_ladder(found: Ladder) -> RenderableType:
-    """A ladder for a terminal: a bar of throughput and the latencies, a row a rung."""
+    """A ladder for a terminal of 80 columns: a bar of throughput and the latencies, a row a rung."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (found.axis.title, "generated tokens/s", "", "TTFT P95", "ITL P95", "preempted", ""):
-        table.add_column(heading, justify="left" if heading in ("", found.axis.title) else "right", no_wrap=True)
+    for heading in (found.axis.title, "tokens/s", "generated", "TTFT P95", "ITL P95", "preempted"):
+        table.add_column(heading, justify="left" if heading in ("generated", found.axis.title) else "right", no_wrap=True)
     most = max(run.lines.generated_tokens_per_second or 0.0 for run in found.rungs)
     for index, run in enumerate(found.rungs):
         bar = "█" * max(1, round(_BAR * (run.lines.generated_tokens_per_second or 0.0) / most)) if most else ""
-        mark = "<- knee" if index == found.knee else ""
+        knee = index == found.knee
         value, throughput, *rest = _rung(found, run)
-        table.add_row(value, throughput, bar, *rest, mark, style="bold" if mark else "")
+        table.add_row(f"{value} <- knee" if knee else value, throughput, bar, *rest, style="bold" if knee else "")
     return Group(table, Text(found.verdict))
 
 

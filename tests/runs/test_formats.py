@@ -74,6 +74,44 @@ def test_a_detailed_result_gives_every_percentile(file):
     assert run.lines.e2e_latency == Percentiles(4.0, 4.0, 4.0)
 
 
+def test_requests_that_failed_are_zeros_in_a_detailed_result_and_count_for_nothing(file):
+    detailed = {**BENCH, "ttfts": [1.0, 0.0, 2.0], "itls": [[0.1, 0.2], [], [0.3]], "errors": ["", "Connection reset", ""]}
+    (run,) = read_runs(file(detailed))
+    assert run.lines.time_to_first_token.p50 == 1.5
+    # What a request took is its first token and the times between the others: 1.3 and 2.3 s.
+    assert run.lines.e2e_latency.p50 == pytest.approx(1.8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(json.dumps(BENCH) + "\n" + json.dumps({**BENCH, "max_concurrency": 64}), id="--append-result"),
+        pytest.param(json.dumps([BENCH, {**BENCH, "max_concurrency": 64}]), id="summary.json of vllm bench sweep"),
+        pytest.param("\ufeff" + json.dumps(BENCH) + json.dumps({**BENCH, "max_concurrency": 64}) + "\n\n", id="nothing in between"),
+    ],
+)
+def test_several_results_in_one_file_are_several_runs(file, content):
+    assert [(run.source, run.conditions.concurrency) for run in read_runs(file(content))] == [
+        ("result.json#1", 32.0),
+        ("result.json#2", 64.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("beside", "slots"),
+    [
+        ({"max_num_seqs": 16}, 16),
+        ({"max-num-seqs": "16"}, 16),
+        ({"max_num_seqs": "auto"}, None),
+        ({"max_num_seqs": None}, None),
+        ({}, None),
+    ],
+)
+def test_a_setting_that_stands_beside_the_figures_is_read(file, beside, slots):
+    (run,) = read_runs(file({**BENCH, **beside}))
+    assert run.conditions.max_num_seqs == slots
+
+
 def test_a_report_of_guidellm_holds_a_run_for_each_benchmark(file):
     first, second = read_runs(file({"metadata": {}, "benchmarks": [{"metrics": GUIDE, "duration": 60.0}, {"metrics": GUIDE}]}))
     assert (first.source, second.source) == ("result.json#1", "result.json#2")
