@@ -466,6 +466,15 @@ def test_a_target_that_loses_every_second_poll_is_not_down(seed: int, interval: 
         assert alerts.update(float(at), failed(FailureReason.TIMEOUT) if chance.random() < 0.5 else None) == ()
 
 
+def test_a_target_is_down_once_three_of_four_polls_of_the_last_minute_failed() -> None:
+    alerts, down = TargetAlerts(1.0), []
+    for at in range(300):
+        alerts.update(float(at), failed(FailureReason.TIMEOUT) if at > 100 else None)
+        down.append(alerts.conditions["TargetDown"])
+    # 61 polls in the minute: 46 of them are more than three quarters, 45 are not.
+    assert down.index(True) == 146
+
+
 def test_target_down_tells_the_last_failure_and_ends_a_minute_after_a_quarter_of_the_polls_are_good() -> None:
     alerts = TargetAlerts(POLL)
     for at in range(0, 300, 5):

@@ -163,6 +163,14 @@ def test_nobody_listening_is_a_failure() -> None:
 HEAD = b"HTTP/1.1 500 Internal Server Error\r\n"
 
 
+def test_an_alertmanager_that_has_accepted_need_not_end_its_answer() -> None:
+    server = peers.Peer(peers.drips(b"HTTP/1.1 200 OK\r\n\r\n", b"x"))
+    try:
+        assert http_post(server.url, AlertmanagerSettings(timeout=0.5), CLOCK)(b"[]") == (Outcome.ACCEPTED, "")
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize(
     "behave",
     [

@@ -255,6 +255,19 @@ def test_it_looks_again_when_the_next_resend_is_due_and_not_before() -> None:
     assert bench.step() == [40.0]
 
 
+def test_it_looks_again_in_less_than_a_second_where_a_resend_is_that_near() -> None:
+    bench = Bench()
+    bench.poll(storm(since=1000.0))
+    bench.step()
+    bench.clock.now = 1059.5
+    bench.poll(storm(since=1000.0))
+    assert bench.step() == [0.5]
+
+
+def test_a_post_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    assert [thread.daemon for thread in Bench(urls=[ONE, TWO]).push._threads] == [True, True]
+
+
 def test_an_outage_shorter_than_the_alert_loses_nothing() -> None:
     bench = Bench()
     bench.them.outcome[ONE] = Outcome.FAILED
