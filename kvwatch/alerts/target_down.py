@@ -11,6 +11,7 @@ from kvwatch.model import Cause, ScrapeFailure, Severity, TargetView
 from kvwatch.text import counted
 
 _WINDOW_SECONDS: Final = 60.0
+"""Over which polls are counted. Longer: said later; shorter: a poll every 15 s leaves too few to count."""
 _MOSTLY: Final = 0.75
 """Share of the polls of a minute that failed. Higher: more lost polls without an alert; at 1 a good one in five minutes ends it."""
 

@@ -22,7 +22,9 @@ from kvwatch.text import number
 WARM_UP_SECONDS: Final = 8.0
 """An engine is `warming_up` for so long after its first scrape: two polls at the default interval."""
 _TOO_MANY_RESTARTS: Final = 3
+"""Restarts within the turns' window from which two processes are taken to answer in turn: two may be a crash and its repair."""
 _FAR_MORE: Final = 2.0
+"""Times as many responses as requests are there. Lower: a mass abort beside new clients is called a stall; higher: a stall is missed."""
 IN_TURN: Final = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, ("several processes answer in turn under one address",))
 _SILENT_FIRST: Final = 0.3
 """Share of the patience with a silent engine after which clients that still wait are no part of a mass abort, which takes less than a poll.

@@ -19,6 +19,7 @@ from kvwatch.model import COUNTERS, HISTOGRAMS, CounterTrait, Histogram, Snapsho
 _BORN_LATE: Final = counters_with(CounterTrait.BORN_LATE)
 _RESET_EVIDENCE: Final = counters_with(CounterTrait.PROVES_RESET)
 _CREATED_SLACK: Final = 1.0
+"""Seconds by which ``_created`` may differ between scrapes of one process: it is a rounded float."""
 SPACING_SECONDS: Final = 15.0
 """A window of minutes needs no more samples than that; a fleet of hundreds of engines needs the memory."""
 

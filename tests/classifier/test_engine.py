@@ -151,6 +151,16 @@ def test_clients_that_give_up_on_an_engine_that_was_silent_before_do_not_explain
         assert t < 25 or verdicts(said) == [("0", State.COMPUTE_BOUND, Cause.STALLED)]
 
 
+def test_far_more_clients_than_were_there_that_leave_between_two_polls_are_evidence_of_a_stall():
+    """16 are there. 24 that leave at once are those and a few that came in between; 60 are too many for that."""
+    for left, cause in ((24.0, Cause.STALE), (60.0, Cause.STALLED)):
+        judge = classifier()
+        frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
+        feed(judge, *(scrape(snapshot(t, **(frozen | {"generation_tokens": 50.0 * t})), http_requests=100.0) for t in (0, 5, 10)))
+        said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=100.0 + left) for t in (15, 20, 25, 30)))
+        assert verdicts(said)[0][2] is cause
+
+
 def test_clients_that_came_later_and_left_too_are_evidence_of_a_stall():
     """Had the engine lived it would have stepped for them: 16 were there, 60 went away."""
     judge = classifier()

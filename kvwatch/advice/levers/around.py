@@ -12,6 +12,7 @@ from kvwatch.text import number, percent
 _SPEND: Final = 0.7
 """Share of a core that leaves an API server process room."""
 _STREAM_INTERVAL: Final = 4
+"""Tokens a message. More: clients see the text in larger pieces, and little is left to save."""
 
 
 def more_api_servers(inputs: AdviceInputs) -> Change | None:

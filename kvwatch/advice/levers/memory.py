@@ -9,11 +9,16 @@ from kvwatch.model import Change
 from kvwatch.text import number, percent
 
 _UTILIZATION: Final = 0.95
+"""The largest share of a card's memory that is advised: above it engines run out of memory after hours."""
 _UTILIZATION_STEP: Final = 0.92
+"""The share that is advised first to a server that is below it."""
 _SIXTEEN_BIT: Final = frozenset({"auto", "float16", "half", "bfloat16", "float"})
 _FAR_SHORTER: Final = 4.0
+"""Times the mean request that the limit on its length must be to be named. Lower: limits that some requests need are named."""
 _LONG_PROMPT: Final = 1000.0
+"""Tokens from which a prompt that shares nothing is worth a look at its order. Lower: chat messages, which share little, are named."""
 _LOW_HITS: Final = 0.1
+"""Share of the prompt tokens found in the prefix cache (0..1) below which it finds next to nothing."""
 _SMALLEST_WATERMARK: Final = 0.01
 _LARGEST_WATERMARK: Final = 0.05
 """Share of all blocks: below the one the watermark is rounding, above the other it is idle cache (vLLM's own default is 0)."""

@@ -11,6 +11,7 @@ from kvwatch.model import Change, Signals
 from kvwatch.text import counted, number, percent
 
 _FULL_DEMAND: Final = 1.0
+"""Times the pool, or the slots: up to 1 what runs and waits fits at once."""
 _BACKLOG: Final = 4.0
 """Past this, the queue says more of how long the overload has lasted than of how large it is."""
 _ARRIVALS: Final = "look up how many requests arrive a second and how many finish, their quotient is the number of replicas"

@@ -13,6 +13,7 @@ from kvwatch.text import number, percent
 _JUMP: Final = 5.0
 """P99 over median of the inter-token latency from which decoding is called uneven."""
 _FEWEST_STEP_TOKENS: Final = 512
+"""The smallest step budget that is advised. Lower: even short prompts take several steps."""
 _MOST_STEP_TOKENS: Final = 16384
 """vLLM's own largest default (for throughput on the largest cards); past it a step is as long as its tokens, and only slower to react."""
 _WORTHWHILE: Final = 0.25

@@ -12,7 +12,9 @@ from kvwatch.model import Cause, Signals, State
 from kvwatch.text import number, percent
 
 _WHOLE_CORE: Final = 0.9
+"""Cores of the API server's one process, whose event loop can use one. Lower: a busy one that still keeps up is called the limit."""
 _IDLE_GPU: Final = 0.8
+"""Share of the time (0..1) the GPU is busy, below which something before it must hold requests up. Higher: pauses between steps count."""
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:

@@ -20,6 +20,7 @@ _BY_ITSELF: Final = 0.05
 _RECOMPUTING: Final = 0.5
 """Sequences without a token on average, where nothing new is in its prefill (one of eight: ``report_hidden_thrash``)."""
 _FULL: Final = 0.90
+"""KV usage (0..1) at the fullest moment. Lower: prompts that take long to compute are called preempted."""
 _SEVERAL: Final = 3
 """Preemptions in the fast window that need no second scrape to be believed."""
 

@@ -12,17 +12,24 @@ from kvwatch.model import Signals
 from kvwatch.text import number, percent
 
 _HOT: Final = 0.90
+"""KV usage (0..1) at the fullest moment that counts as nearly full. Lower: a queue for slots is called one for blocks."""
 _LONGER_THAN_MEAN: Final = 1.5
 """The request at the head of a blocked queue is longer than the mean one, for short ones pass sooner. Nearer a tie, blocks are named before
 slots: with more slots the next one would be preempted (``limits_meet_10_v032``; slots from 1.6 on: ``shared_prefix_v032``)."""
 _PROMPTS_AT_ONCE: Final = 2.5
+"""Sequences in their prefill; vLLM takes prompts one after the other, so it is one and what sampling a gauge adds.
+Higher: several API servers, each of which counts the steps, look like a processor that never rests."""
 _HALF_FULL: Final = 0.50
+"""KV usage (0..1) at the fullest moment below which no preemption is for want of blocks. Lower: resets of the prefix cache are taken for a
+storm; higher: a rank whose victims held much is called well (``dp2_one_starved`` changes at 0.4 and at 0.9)."""
 _OVER: Final = 4.0
 """Seconds of a cool cache without a queue: two polls at the default interval; with the time to leave a state, 15 s after the end."""
 _MOSTLY_AT_CEILING: Final = 0.4
+"""Share of the samples with a queue (0..1). Higher: slots refilled between two samples are overlooked (``compute`` changes at 0.9)."""
 _MOSTLY_AT_PROVEN: Final = 0.5
 """Share of the samples with a queue at a ceiling that is known to be one; below, blocks keep the batch smaller than the slots would."""
 _BATCH_AT_CEILING: Final = 0.9
+"""Part of the ceiling that the sequences which got tokens must reach: some of a full batch are in their prefill."""
 
 
 def fullness(signals: Signals) -> float | None:

@@ -13,10 +13,13 @@ from kvwatch.model import Cause, Signals, State
 from kvwatch.text import counted, number, percent
 
 _MOSTLY_PREFILL: Final = 0.5
+"""Share of the computed tokens (0..1) that are prompt. Lower: a decoding engine is told to enlarge its step."""
 _SMALLEST_BUDGET: Final = 128.0
 """Nobody runs vLLM with a smaller step (the default is 2048 and more): fewer tokens a step are not a full one."""
 _IN_MOST_STEPS: Final = 0.5
+"""Share of the steps (0..1) with a prompt under way, where the budget is not known. Lower: taken slots are called full steps."""
 _FULL_STEP: Final = 0.9
+"""Part of the budget a mean step must use: whole blocks and single prompts leave some of it. Lower: half-empty steps count as full."""
 
 
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
