@@ -6,7 +6,6 @@ from typing import Final
 
 from kvwatch.model import Signals
 
-_SHORTEST_QUEUE: Final = 1.0
 _SUSTAINED: Final = 0.7
 """Three samples of four: a queue that one step empties is not one."""
 _UNBROKEN: Final = 4.0
@@ -14,8 +13,6 @@ _UNBROKEN: Final = 4.0
 
 
 def is_sustained(signals: Signals) -> bool:
-    """A queue, not a burst: one request waits on average and hardly any sample is without, or none was without for several seconds."""
-    queue, share = signals.recent.queue, signals.recent.queued_share
-    if queue is None or share is None:
-        return False
-    return signals.queued_seconds >= _UNBROKEN or (queue.mean >= _SHORTEST_QUEUE and share >= _SUSTAINED)
+    """A queue, not a burst: hardly any sample is without a waiting request, or none was without for several seconds."""
+    share = signals.recent.queued_share
+    return share is not None and (signals.queued_seconds >= _UNBROKEN or share >= _SUSTAINED)
