@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kvwatch.capacity.log_lines import unwrapped
 from kvwatch.capacity.pool_line import PoolLine, read_pool
 from kvwatch.capacity.startup_failure import StartupFailure, read_error, read_failure
 from kvwatch.capacity.versions import Version, parse_version
@@ -20,7 +21,6 @@ GIB: Final = 2**30
 _CORRECTS_ITSELF: Final = (0, 34)
 """Since then an engine prints its pool again after warm-up, and the last counts; to 0.11.0 it printed one for each worker."""
 
-_COLOUR: Final = re.compile(r"(?:\x1b|\\u001b)\[[0-9;]*m")
 _PROCESS: Final = re.compile(r"\((?P<name>[A-Za-z_]\w*(?: rank=\d+)?) pid=(?P<pid>\d+)(?:, ip=[\d.]+)?\)")
 _START: Final = re.compile(r"(?:API server version|vLLM version|█ +version) v?(?P<version>\d[\w.+]*)")
 """A server names its version before everything else."""
@@ -125,7 +125,7 @@ def read_startup_log(lines: Iterable[str]) -> StartupLog:
     """The facts of the last start found in ``lines``; raises `ValueError` when they are no vLLM startup log at all."""
     start = _Start()
     for raw in lines:
-        line = _COLOUR.sub("", raw)
+        line, _ = unwrapped(raw)
         process = found["name"] + found["pid"] if (found := _PROCESS.search(line)) else ""
         if _begins_anew(line, process, start):
             start = _Start()

@@ -20,7 +20,6 @@ from typing import IO, Any, Final
 from kvwatch.capacity.startup_log import read_startup_log
 from kvwatch.config.policy import KnownConfig
 from kvwatch.errors import RecordingError
-from kvwatch.incident.log_lines import unwrapped
 from kvwatch.incident.recording import Entry, Reader
 from kvwatch.incident.vllm_log import LogReader
 
@@ -110,7 +109,7 @@ def _known(path: Path) -> KnownConfig:
     """What the log's last start says, if the log begins that early."""
     with _text(path) as lines:
         try:
-            return read_startup_log(unwrapped(line)[0] for line in lines).known
+            return read_startup_log(lines).known
         except ValueError:
             return KnownConfig()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kvwatch.incident.log_lines import unwrapped, written_at
+from kvwatch.capacity.log_lines import unwrapped, written_at
 from kvwatch.incident.recording import Entry
 from kvwatch.model import FailureReason
 

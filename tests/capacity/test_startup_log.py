@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -178,6 +179,21 @@ def test_the_pool_agrees_with_vllms_own_maximum_concurrency(text):
 def test_a_start_that_failed_says_why(line, failure, length, estimate):
     log = read_startup_log([line])
     assert (log.failure, log.max_model_len, log.estimated_max_model_len) == (failure, length, estimate)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        pytest.param(
+            lambda line: {"log": line + "\n", "stream": "stderr", "time": "2026-01-31T12:00:00.000000000Z"}, id="docker's json-file"
+        ),
+        pytest.param(lambda line: {"__REALTIME_TIMESTAMP": "1769860800000000", "MESSAGE": line}, id="journalctl -o json"),
+        pytest.param(lambda line: {"@timestamp": "2026-01-31T12:00:00Z", "level": "info", "message": line}, id="a log shipper"),
+    ],
+)
+@pytest.mark.parametrize("text", [V0_06, V1_08, V1_010, V1_032])
+def test_a_log_in_json_is_read_as_the_log_in_it(text, wrap):
+    assert read_startup_log(json.dumps(wrap(line)) for line in text.splitlines()) == read_startup_log(text.splitlines())
 
 
 def test_a_log_without_a_kv_cache_is_refused():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COLOURS: Final = re.compile(r"(?:\x1b|\\u001b)\[[0-9;]*[A-Za-z]")
 _RFC3339: Final = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
 _FIRST_UNIX, _LAST_UNIX = 1e9, 1e10
 """Unix seconds of the years 2001 to 2286; a thousand times as much are milliseconds, and so on."""
@@ -23,10 +23,10 @@ def unwrapped(raw: str) -> tuple[str, datetime | None]:
         found = json.loads(raw)
     except (ValueError, RecursionError):
         return _COLOURS.sub("", raw), None
-    if not isinstance(found, Mapping):
+    texts = [value for value in found.values() if isinstance(value, str)] if isinstance(found, Mapping) else []
+    if not texts:
         return _COLOURS.sub("", raw), None
-    texts = [value for value in found.values() if isinstance(value, str)]
-    line = max(texts, key=len, default="")
+    line = max(texts, key=len)
     return _COLOURS.sub("", line), next(_times(found, line), None)
 
 
