@@ -148,3 +148,18 @@ def test_slots_alone_bind_where_there_was_room_for_one_more(fields, alone):
     known = {"capacity_tokens": 100_000, "next_prompt_tokens": 1000.0, "sequence_share": 0.1, "running_ceiling": 8.0}
     found = signals(every={"kv_usage": steady(0.95)}, **(known | {"at_ceiling_share": 0.9, "usage_at_ceiling": 0.8} | fields))
     assert pressure.slots_alone_bind(found) is alone
+
+
+@pytest.mark.parametrize(
+    ("held", "ceiling", "full"),
+    [
+        pytest.param(9.0, 9.0, 0.9, id="nine held a tenth each between two samples"),
+        pytest.param(5.0, 9.0, 0.6, id="a sample found more"),
+        pytest.param(12.0, 9.0, 0.9, id="no more than ever ran: the time in prefill is more than that of one at a time"),
+        pytest.param(12.0, None, 1.0, id="never more than all"),
+        pytest.param(None, 9.0, 0.6, id="not known"),
+    ],
+)
+def test_how_full_the_cache_really_got(held, ceiling, full):
+    found = signals(every={"kv_usage": steady(0.6)}, sequences_held=held, running_ceiling=ceiling, sequence_share=0.1)
+    assert pressure.fullness(found) == pytest.approx(full)

@@ -36,12 +36,14 @@ def fullness(signals: Signals) -> float | None:
     """How full the cache really got, 0..1: the fullest sample, or what the batches that ran must have held.
 
     Gauges are set after a step, so during a long prefill step they still show the moment before it, and a scrape is most
-    likely to fall into just such a step. The counters do not have that bias: sequences held x share per sequence.
+    likely to fall into just such a step. The counters do not have that bias: sequences held x share per sequence, and no more of them than
+    ever ran.
     """
     usage = signals.fast.kv_usage
     if usage is None:
         return None
-    held = (signals.sequences_held or 0.0) * (signals.sequence_share or 0.0)
+    count, ceiling = signals.sequences_held or 0.0, signals.running_ceiling
+    held = (count if ceiling is None else min(count, ceiling)) * (signals.sequence_share or 0.0)
     return max(usage.peak, min(1.0, held))
 
 
