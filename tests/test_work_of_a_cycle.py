@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -35,6 +35,8 @@ LINES: Final = {"parse": 5260, "judge": 4880, "metrics": 8160}
 """Lines, of kvwatch and the libraries it calls, per scrape of one engine in a storm. A change that needs more or fewer writes it here."""
 ROOM: Final = {"parse": 185, "judge": 8.2, "metrics": 42}
 """KiB that are needed at most while the same scrape is worked on, what is kept among them."""
+SOON: Final = 12
+"""Scrapes after which the storm has its verdict, at the latest."""
 FLEET: Final = 50
 HEADROOM: Final = 0.25
 """Versions of Python and of the libraries differ by a few per cent."""
@@ -150,3 +152,23 @@ def test_what_a_fleet_needs_while_it_is_rendered_is_little_more_than_its_text() 
         tracemalloc.stop()
     assert len(text) > 5_000 * FLEET
     assert room.kib["metrics"] * 1024 < 3 * len(text)
+
+
+def lines_of_judging(engines: int) -> int:
+    """Lines that run while the last of some scrapes is judged, of so many engines in a storm."""
+    judge, counter = judge_for(Settings(), interval=1.0), LineCounter()
+    with Reader(RECORDING, pytest.fail) as reader:
+        for number, entry in enumerate(islice(reader, BEFORE), start=1):
+            if number > BEFORE - SOON:
+                assert entry.body is not None
+                page = "".join(entry.body.decode().replace('engine="0"', f'engine="{rank}"') for rank in range(engines))
+                scrape = parse_scrape(page.encode(), entry.t, entry.t)
+                with counter.counting("judge") if number == BEFORE else nullcontext():
+                    judgement = judge.scraped(scrape)
+    assert {one.verdict.state for one in judgement.assessments} == {State.KV_BOUND}
+    return counter.lines["judge"]
+
+
+def test_four_times_the_engines_cost_four_times_as_much() -> None:
+    """They are ranks of one server, each of which looks at the others: at all of them once, not each at each."""
+    assert lines_of_judging(120) == pytest.approx(4 * lines_of_judging(30), rel=0.05)

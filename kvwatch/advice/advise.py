@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from kvwatch.advice.followed import Followed
-from kvwatch.advice.inputs import NOBODY, AdviceInputs, Neighbours
+from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.levers import around, memory, scale, slots
+from kvwatch.advice.neighbours import NOBODY, Neighbours
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import Cause, Change, EngineConfig, Signals, State, Verdict
 from kvwatch.text import counted

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from kvwatch.advice.followed import Followed
+from kvwatch.advice.neighbours import NOBODY, Neighbours
 from kvwatch.capacity.concurrency import ConcurrencyLimit
 from kvwatch.capacity.versions import is_at_least
 from kvwatch.config.policy import KnownConfig
@@ -18,19 +19,6 @@ _USED: Final = 0.5
 _FEW_PREEMPTED: Final = 0.05
 """Share of the requests leaving the batch up to which a lower limit is called good. On a real vLLM of 160 blocks and requests of 300/200
 tokens 10 slots had 2 to 6 % preempted and finished the most or nearly so, 12 had 21 %."""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """What else serves the same model."""
-
-    ranks: tuple[Signals, ...] = ()
-    """The other engines of the same server: its data-parallel ranks."""
-    replicas: tuple[Signals, ...] = ()
-    """Engines of other servers that were named together with this one."""
-
-
-NOBODY: Final = Neighbours()
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kvwatch.advice.advise import advise
 from kvwatch.advice.followed import Following
-from kvwatch.advice.inputs import NOBODY, AdviceInputs, Neighbours
+from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.limit import SteadyLimit
+from kvwatch.advice.neighbours import NOBODY, Neighbours
 from kvwatch.advice.steady import SteadyAdvice
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import Assessment, Change, Signals, State, Window

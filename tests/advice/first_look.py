@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvwatch.advice.advise import advise
-from kvwatch.advice.inputs import AdviceInputs, Neighbours
+from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.limit import SteadyLimit
+from kvwatch.advice.neighbours import Group, Neighbours
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 
 
@@ -28,4 +29,4 @@ def sized(signals, config):
 def first_look(verdict, signals, config, known, *, siblings=(), replicas=()):
     """What is advised where nothing is remembered."""
     seen = SteadyLimit().settle(0.0, AdviceInputs(verdict, sized(signals, config), config, known), None, hold=True)
-    return advise(verdict, seen, config, known, neighbours=Neighbours(siblings, replicas))
+    return advise(verdict, seen, config, known, neighbours=Neighbours(Group((seen, *siblings)), Group(replicas)))

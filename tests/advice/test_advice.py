@@ -12,8 +12,9 @@ from first_look import first_look, sized
 from kvwatch.advice import levers
 from kvwatch.advice.advise import LEVERS, advise
 from kvwatch.advice.followed import Followed
-from kvwatch.advice.inputs import AdviceInputs, Neighbours
+from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.levers import around, memory, scale, slots
+from kvwatch.advice.neighbours import Group, Neighbours
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import (
     CAUSES,
@@ -461,7 +462,8 @@ def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
     after = (None, Followed(before=64, after=10, preempted_before=0.34, preempted_now=0.0))
     assert any(
-        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, Neighbours(siblings))) is not None
+        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, Neighbours(Group((found, *siblings)))))
+        is not None
         for cause in causes
         for found, config, known in SITUATIONS
         for followed in after

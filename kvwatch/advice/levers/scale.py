@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
 from kvwatch.advice.inputs import AdviceInputs
-from kvwatch.model import Change, Signals
+from kvwatch.advice.neighbours import Group, has_room
+from kvwatch.model import Change
 from kvwatch.text import counted, number, percent
 
 _FULL_DEMAND: Final = 1.0
@@ -18,55 +18,39 @@ _ARRIVALS: Final = "look up how many requests arrive a second and how many finis
 _WELL_USED: Final = 0.85
 """Peak usage (0..1) of a cache that is used well. The limit is counted by sequences that have all grown to their end: with requests of
 300/200 and 600/400 tokens the peak is then about 0.9, with answers nine times their prompts it is about 0.7."""
-_ROOMY: Final = 0.5
-"""Mean usage of its cache (0..1) up to which a rank or replica could take over what another one holds."""
-_PREFILL_ONLY: Final = 1.0
-"""Tokens a request generates on the prefill server of a pair."""
 
 
 def load_out_of_balance(inputs: AdviceInputs) -> Change | None:
     """Other ranks of this server, or else other replicas, have room: the load is not spread, and another server would not spread it."""
-    ranks = inputs.neighbours.ranks
-    replicas = [one for one in inputs.neighbours.replicas if _does_the_same(one, inputs.signals)]
+    if has_room(inputs.signals):
+        return None  # nothing waits here that could run elsewhere
+    ranks, replicas = inputs.neighbours.ranks, inputs.neighbours.replicas.doing_what(inputs.signals)
     return _balance(
         inputs,
         ranks,
         lever="balance between the ranks",
-        others=f"{counted(len(ranks), 'other rank')} of this server",
+        others=f"{counted(len(ranks.engines) - 1, 'other rank')} of this server",
         look_up="how requests are spread (sticky sessions, prefix affinity, one rank's port)",
     ) or _balance(
         inputs,
         replicas,
         lever="balance between the replicas",
-        others=f"{counted(len(replicas), 'other replica')} of this model",
+        others=f"{counted(len(replicas.engines), 'other replica')} of this model",
         look_up="how requests are spread (sticky sessions, prefix affinity, a replica out of rotation)",
     )
 
 
-def _balance(inputs: AdviceInputs, them: Sequence[Signals], *, lever: str, others: str, look_up: str) -> Change | None:
-    usages = [one.slow.kv_usage.mean for one in them if _has_room(one) and one.slow.kv_usage is not None]
+def _balance(inputs: AdviceInputs, them: Group, *, lever: str, others: str, look_up: str) -> Change | None:
+    usages = them.with_room
     if not usages:
         return None
     return Change(
         lever=lever,
-        reason=f"{len(usages)} of the {others}, at {percent(max(usages))} of its cache or less, have nobody waiting: look up {look_up}",
+        reason=f"{len(usages)} of the {others}, at {percent(usages[0])} of its cache or less, have nobody waiting: look up {look_up}",
         effect="what waits here runs there",
         caution="before another replica: the room is there already",
         gain=None if (waiting := inputs.signals.fast.waiting) is None else waiting.mean,
     )
-
-
-def _does_the_same(one: Signals, as_this: Signals) -> bool:
-    """Both answer whole requests, or both are the prefill (or both the decode) side of a pair, as far as requests have told."""
-    if one.output_tokens is None or as_this.output_tokens is None:
-        return False
-    return (one.output_tokens > _PREFILL_ONLY) == (as_this.output_tokens > _PREFILL_ONLY)
-
-
-def _has_room(signals: Signals) -> bool:
-    """Nobody has waited there for a window, and at most half of its cache is used."""
-    usage, waiting = signals.slow.kv_usage, signals.slow.waiting
-    return usage is not None and usage.mean <= _ROOMY and waiting is not None and waiting.peak == 0
 
 
 def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
