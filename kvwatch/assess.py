@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kvwatch.advice.neighbours import Group, Neighbours
+from kvwatch.advice.neighbours import Neighbours, Peers
 from kvwatch.advice.remembered import RememberedAdvice
 from kvwatch.alerts.evaluation import EngineAlerts, TargetAlerts
 from kvwatch.capacity.pool import server_of
@@ -114,14 +114,14 @@ class Judge:
 
 def _with_neighbours(assessments: Sequence[Assessment], others: Sequence[TargetView]) -> Iterator[tuple[Assessment, Neighbours]]:
     """Each engine of a target with its server's other ranks, and with the engines of *others* that serve its model."""
-    replicas = {model: Group(tuple(found)) for model, found in _by_model(others).items()}
+    replicas = {model: Peers(tuple(found)) for model, found in _by_model(others).items()}
     ranks: defaultdict[object, list[Signals]] = defaultdict(list)
     for assessment in assessments:
         if assessment.signals is not None:
             ranks[_server(assessment)].append(assessment.signals)
-    servers = {server: Group(tuple(found)) for server, found in ranks.items()}
+    servers = {server: Peers(tuple(found)) for server, found in ranks.items()}
     for assessment in assessments:
-        yield assessment, Neighbours(servers.get(_server(assessment), Group()), replicas.get(_model(assessment), Group()))
+        yield assessment, Neighbours(servers.get(_server(assessment), Peers()), replicas.get(_model(assessment), Peers()))
 
 
 def _server(assessment: Assessment) -> tuple[str, str] | None:

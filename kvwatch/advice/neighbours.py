@@ -16,7 +16,7 @@ _PREFILL_ONLY: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Group:
+class Peers:
     """Engines that a load can be spread over. They are looked through once, however many of them ask: hundreds may, at every scrape."""
 
     engines: tuple[Signals, ...] = ()
@@ -26,23 +26,23 @@ class Group:
         """Usage of the cache (0..1) of each that could take over what another one holds, the highest first."""
         return tuple(sorted((usage for one in self.engines if (usage := _room(one)) is not None), reverse=True))
 
-    def doing_what(self, engine: Signals) -> Group:
+    def doing_what(self, engine: Signals) -> Peers:
         """Those that answer whole requests as *engine* does, or are the same side of a pair, as far as requests have told."""
-        return Group() if engine.output_tokens is None else self._by_side[engine.output_tokens > _PREFILL_ONLY]
+        return Peers() if engine.output_tokens is None else self._by_side[engine.output_tokens > _PREFILL_ONLY]
 
     @cached_property
-    def _by_side(self) -> Mapping[bool, Group]:
+    def _by_side(self) -> Mapping[bool, Peers]:
         told = [(one.output_tokens > _PREFILL_ONLY, one) for one in self.engines if one.output_tokens is not None]
-        return {side: Group(tuple(one for its, one in told if its is side)) for side in (True, False)}
+        return {side: Peers(tuple(one for its, one in told if its is side)) for side in (True, False)}
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
     """What else serves the same model."""
 
-    ranks: Group = Group()
+    ranks: Peers = Peers()
     """The engines of the same server, its data-parallel ranks, the one that asks among them."""
-    replicas: Group = Group()
+    replicas: Peers = Peers()
     """Engines of other servers that were named together with this one."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvwatch.advice.advise import advise
 from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.limit import SteadyLimit
-from kvwatch.advice.neighbours import Group, Neighbours
+from kvwatch.advice.neighbours import Neighbours, Peers
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 
 
@@ -29,4 +29,4 @@ def sized(signals, config):
 def first_look(verdict, signals, config, known, *, siblings=(), replicas=()):
     """What is advised where nothing is remembered."""
     seen = SteadyLimit().settle(0.0, AdviceInputs(verdict, sized(signals, config), config, known), None, hold=True)
-    return advise(verdict, seen, config, known, neighbours=Neighbours(Group((seen, *siblings)), Group(replicas)))
+    return advise(verdict, seen, config, known, neighbours=Neighbours(Peers((seen, *siblings)), Peers(replicas)))

@@ -14,7 +14,7 @@ from kvwatch.advice.advise import LEVERS, advise
 from kvwatch.advice.followed import Followed
 from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.levers import around, memory, scale, slots
-from kvwatch.advice.neighbours import Group, Neighbours
+from kvwatch.advice.neighbours import Neighbours, Peers
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import (
     CAUSES,
@@ -462,7 +462,7 @@ def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
     after = (None, Followed(before=64, after=10, preempted_before=0.34, preempted_now=0.0))
     assert any(
-        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, Neighbours(Group((found, *siblings)))))
+        lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, Neighbours(Peers((found, *siblings)))))
         is not None
         for cause in causes
         for found, config, known in SITUATIONS

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from kvwatch.advice.inputs import AdviceInputs
-from kvwatch.advice.neighbours import Group, has_room
+from kvwatch.advice.neighbours import Peers, has_room
 from kvwatch.model import Change
 from kvwatch.text import counted, number, percent
 
@@ -40,7 +40,7 @@ def load_out_of_balance(inputs: AdviceInputs) -> Change | None:
     )
 
 
-def _balance(inputs: AdviceInputs, them: Group, *, lever: str, others: str, look_up: str) -> Change | None:
+def _balance(inputs: AdviceInputs, them: Peers, *, lever: str, others: str, look_up: str) -> Change | None:
     usages = them.with_room
     if not usages:
         return None
