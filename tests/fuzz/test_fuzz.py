@@ -8,4 +8,4 @@ from fuzz import KINDS, findings
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_input_breaks_a_border(kind):
-    assert findings(kind, 300) == []
+    assert findings(kind, 60 if kind == "numbers" else 300) == []  # it plays minutes of an engine each time
