@@ -23,6 +23,9 @@ TAKEN_LABELS: Final = frozenset(
         "alertname",
         "cause",
         "engine",
+        "instance",
+        "job",
+        "line",
         "model_name",
         "name",
         "priority",
@@ -35,7 +38,7 @@ TAKEN_LABELS: Final = frozenset(
         "window",
     }
 )
-"""Labels kvwatch gives its own series and alerts."""
+"""Labels kvwatch gives its own series and alerts, and the two that Prometheus gives kvwatch's."""
 _COUNT: Final = re.compile(r"[0-9]{1,3}")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
@@ -118,7 +121,7 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
         if not _LABEL.fullmatch(name):
             raise ValueError(f"{name!r} is not a label name")
         if name in TAKEN_LABELS:
-            raise ValueError(f"the label {name} is kvwatch's own")
+            raise ValueError(f"the label {name} is kvwatch's own or Prometheus'")
     return labels
 
 

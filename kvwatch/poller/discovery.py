@@ -170,7 +170,7 @@ def _file_target(host: str, group: _Group) -> TargetSettings:
 
 
 def _own_labels(labels: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in labels.items() if not name.startswith("__") and name not in {*TAKEN_LABELS, "instance"}}
+    return {name: value for name, value in labels.items() if not name.startswith("__") and name not in TAKEN_LABELS}
 
 
 def _distinct(found: Iterable[TargetSettings], errors: list[str]) -> Iterator[TargetSettings]:

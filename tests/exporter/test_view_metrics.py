@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from kvwatch.config.values import check_labels
 from kvwatch.exporter.metrics.catalogue import FAMILIES, TARGET_UP
 from kvwatch.exporter.metrics.collector import ViewCollector, samples_of
 from kvwatch.model import Alert, Assessment, Cause, Change, EngineId, Severity, State, TargetView, recommended_max_num_seqs
@@ -58,6 +59,14 @@ def test_names_are_lower_case_and_ours_and_no_family_comes_twice():
     assert all(re.fullmatch(r"kvwatch_[a-z0-9_]+", name) for name in announced)
     assert [name for name, times in Counter(announced).items() if times > 1] == []
     assert len(announced) == len(FAMILIES)
+
+
+def test_no_label_of_a_target_can_take_the_place_of_one_of_ours_or_of_prometheus():
+    ours = set(re.findall(r'[{,]([a-z_]+)="', GOLDEN.read_text()))
+    assert {"line", "signal", "window"} <= ours
+    for name in (*ours, "job", "instance"):
+        with pytest.raises(ValueError, match=f"the label {name} is kvwatch's own or Prometheus'"):
+            check_labels({name: "theirs"})
 
 
 def test_no_series_comes_twice():
