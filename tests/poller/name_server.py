@@ -10,8 +10,21 @@ import dns.message
 import dns.rcode
 import dns.rrset
 
+_TRIES = 20
 _UDP_LIMIT = 512
 """Without EDNS a longer answer is cut off, and asked for again over TCP."""
+
+
+def _same_port() -> tuple[socket.socket, socket.socket]:
+    """A UDP socket and a TCP listener on one port; a port that is free for the one may be taken for the other."""
+    for _ in range(_TRIES):
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagrams.bind(("127.0.0.1", 0))
+        try:
+            return datagrams, socket.create_server(datagrams.getsockname())
+        except OSError:
+            datagrams.close()
+    raise AssertionError(f"no port was free for both in {_TRIES} tries")
 
 
 class NameServer:
@@ -21,10 +34,8 @@ class NameServer:
         self.records: dict[tuple[str, str], list[str]] = {}
         self.rcode = dns.rcode.NOERROR
         self.queries: list[tuple[str, str]] = []
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket, self._listener = _same_port()
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self._listener = socket.create_server(self._socket.getsockname())
         self._threads = [threading.Thread(target=serve, daemon=True) for serve in (self._serve_udp, self._serve_tcp)]
         for thread in self._threads:
             thread.start()
