@@ -11,7 +11,7 @@ demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and r
 	$(BIN)/kvwatch demo
 
 test: $(DEV) tools ## Every test
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart 0
 
 quick: lint ## Lint and the tests of the pure packages: no network, no binaries
 	$(BIN)/python -m pytest -q -n auto tests/classifier tests/test_docs.py tests/test_contributing.py
