@@ -20,6 +20,7 @@ from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
 from kvwatch.check.render import render_plain
 from kvwatch.check.report import Report, capacity
 from kvwatch.commands import check, plan
+from kvwatch.commands.outside import Outside
 from kvwatch.config.policy import KnownConfig
 from kvwatch.config.settings import Settings
 from kvwatch.errors import ScrapeError
@@ -140,7 +141,7 @@ def asked(command, arguments, path, at):
     command.add_arguments(parser)
     args = parser.parse_args([*arguments, "--format", "json"])
     server, out = Server(path, at), io.StringIO()
-    args.run(args, get=server.fetch, clock=server, wait=server.wait, out=out)
+    args.run(args, Outside(server.fetch, server, server.wait, out))
     return json.loads(out.getvalue())
 
 
