@@ -166,7 +166,11 @@ def test_closing_ends_a_hanging_answer(clock):
         client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         server.close()
     with client:
-        assert client.recv(1) == b""
+        try:
+            rest = client.recv(1)
+        except ConnectionResetError:  # closed before it had read the request
+            rest = b""
+        assert rest == b""
 
 
 def test_taken_port_is_an_error(clock):
