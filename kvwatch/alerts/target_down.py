@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,7 +19,7 @@ class Failures:
     """The share of failed polls, of one target."""
 
     def __init__(self) -> None:
-        self._polls: deque[tuple[float, bool]] = deque()
+        self._polls: list[tuple[float, bool]] = []
 
     def mostly(self, at: float, failure: ScrapeFailure | None) -> bool:
         """Take in how the poll at *at* ended; whether most polls of the last minute failed.
@@ -29,7 +28,7 @@ class Failures:
         """
         self._polls.append((at, failure is not None and failure.reason.cause is Cause.UNREACHABLE))
         while at - self._polls[0][0] > _WINDOW_SECONDS:
-            self._polls.popleft()
+            self._polls.pop(0)
         return sum(failed for _, failed in self._polls) >= _MOSTLY * len(self._polls)
 
 

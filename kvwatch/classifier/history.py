@@ -7,7 +7,6 @@ PromQL's ``increase`` does; after a gap they are counted from the first snapshot
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -27,6 +26,8 @@ SPACING_SECONDS: Final = 15.0
 class History:
     """The snapshots of one engine over the last *span* seconds: all of the last *fine* seconds, one in fifteen seconds of before.
 
+    In lists, for they are short: an empty deque takes 760 bytes.
+
     *max_gap* is the longest time (seconds) between two snapshots that belong together, *stall* the least patience with a silent engine.
     """
 
@@ -34,10 +35,10 @@ class History:
         self._span = span
         self._fine = fine
         self._max_gap = max_gap
-        self._older: deque[Snapshot] = deque()
-        self._snapshots: deque[Snapshot] = deque()
-        self.restarts: deque[float] = deque(maxlen=4)
-        """`at` of the last few restarts."""
+        self._older: list[Snapshot] = []
+        self._snapshots: list[Snapshot] = []
+        self.restarts: tuple[float, ...] = ()
+        """`at` of the last four restarts."""
         self.highest_running = 0.0
         """The most sequences seen running since the engine started: max_num_seqs is at least that, and no limit below it binds."""
         self._first_seen: float | None = None
@@ -71,7 +72,7 @@ class History:
         if gap or again:
             self._forget(restarted=again or another)
         if again:
-            self.restarts.append(snapshot.at)
+            self.restarts = (*self.restarts[-3:], snapshot.at)
         if again or another:
             self.highest_running = 0.0
         if previous is not None and again and not gap:
@@ -92,7 +93,7 @@ class History:
         """The snapshots of the last *seconds*, at most the fine ones (give or take *slack*), and never fewer than the last two."""
         since = self._snapshots[-1].at - seconds - slack
         found = [snapshot for snapshot in self._snapshots if snapshot.at >= since]
-        return found if len(found) > 1 else list(self._snapshots)[-2:]
+        return found if len(found) > 1 else self._snapshots[-2:]
 
     def spread(self) -> list[Snapshot]:
         """Snapshots over the whole span, fifteen seconds or one poll apart, the newest among them."""
@@ -107,11 +108,11 @@ class History:
     def _age(self, now: float) -> None:
         """Let go of what is too old, keeping one snapshot at or before each edge: increases are counted from there."""
         while len(self._snapshots) > 2 and now - self._snapshots[1].at >= self._fine:  # noqa: PLR2004 - two make an increase
-            oldest = self._snapshots.popleft()
+            oldest = self._snapshots.pop(0)
             if not self._older or oldest.at - self._older[-1].at >= SPACING_SECONDS:
                 self._older.append(oldest)
         while len(self._older) > 1 and now - self._older[1].at >= self._span:
-            self._older.popleft()
+            self._older.pop(0)
 
     def _went_back(self, snapshot: Snapshot) -> bool:
         """Whether the counters of *snapshot* started again from zero since they were last seen."""
@@ -137,9 +138,7 @@ class History:
         born = {name: 0.0 for name in _BORN_LATE if getattr(snapshot, name) is not None and self._latest(name) is None}
         if born:
             for kept in (self._older, self._snapshots):
-                earlier = [replace(one, **born) for one in kept]  # type: ignore[arg-type]
-                kept.clear()
-                kept.extend(earlier)
+                kept[:] = [replace(one, **born) for one in kept]  # type: ignore[arg-type]
 
     def _forget(self, *, restarted: bool) -> None:
         self._snapshots.clear()

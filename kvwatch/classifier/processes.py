@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from typing import Final
 
@@ -15,6 +14,8 @@ _TURNS: Final = 3
 """Times a known process answered again after another one: strict alternation has shown itself by the fifth poll."""
 _STAYS: Final = 3
 """Answers in a row after which another process is believed to be the only one: a rollback, or a standby that took over."""
+_MOST_KNOWN: Final = 16
+"""Processes that are remembered; behind one address stand a few replicas."""
 _TURNS_POLLS: Final = 8
 """Polls in which three turns of strict alternation are seen, with a lost one or two among them."""
 
@@ -36,8 +37,8 @@ class Processes:
         self._watched: float | None = None
         self._last: float | None = None
         self._last_unix: float | None = None
-        self._known: deque[float] = deque(maxlen=16)
-        self._turns: deque[float] = deque(maxlen=_TURNS)
+        self._known: tuple[float, ...] = ()
+        self._turns: tuple[float, ...] = ()
         self._strays = 0
         self._to_settle = 0
 
@@ -52,9 +53,9 @@ class Processes:
         elif known or start < self._last or (unix is not None and start < unix - _SLACK):
             self._to_settle = _STAYS - 1
             if known:
-                self._turns.append(scrape.at)
+                self._turns = (*self._turns, scrape.at)[-_TURNS:]
         if not known:
-            self._known.append(start)
+            self._known = (*self._known, start)[-_MOST_KNOWN:]
         self._last = start
         if self._watched is None or _same(start, self._watched):
             self._watched, self._strays = start, 0

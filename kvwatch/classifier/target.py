@@ -5,7 +5,6 @@ The same objects run live and in replay; whoever feeds them says what time it is
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from kvwatch.capacity.pool import RanksSeen, pool_tokens
@@ -28,7 +27,7 @@ class TargetClassifier:
         self._interval = interval
         self._engines: dict[EngineId, EngineClassifier] = {}
         self._processes = Processes(turns_window(policy, interval))
-        self._cpu: deque[tuple[float, float]] = deque()
+        self._cpu: list[tuple[float, float]] = []
         self._failing_since: float | None = None
         self._ranks = RanksSeen()
 
@@ -104,6 +103,6 @@ class TargetClassifier:
         self._cpu.append((scrape.at, scrape.process_cpu_seconds))
         window = self._policy.window.fast - self._interval / 2
         while len(self._cpu) > 1 and scrape.at - self._cpu[1][0] >= window:
-            self._cpu.popleft()
+            self._cpu.pop(0)
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
         return (last - first) / (last_at - first_at) if last_at - first_at >= max(window, self._interval / 2) else None

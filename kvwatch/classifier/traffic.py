@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from kvwatch.classifier.windows import queue_of
@@ -22,7 +21,7 @@ class Traffic:
         self._last: Snapshot | None = None
         self._queued_since: float | None = None
         self._cool_since: float | None = None
-        self._preempted: deque[tuple[float, float]] = deque()
+        self._preempted: list[tuple[float, float]] = []
         self.held_at_rest: float | None = None
         """Share of the pool that was held while nothing ran or waited, when that was last seen; never more than is held now."""
 
@@ -37,7 +36,7 @@ class Traffic:
         if before is not None and (back := _back_to_the_queue(before, snapshot)) > 0:
             self._preempted.append((snapshot.at, back))
         while self._preempted and self._preempted[0][0] <= snapshot.at - self.span:
-            self._preempted.popleft()
+            self._preempted.pop(0)
         self._note_held(before, snapshot)
 
     def end(self, *, restarted: bool) -> None:
