@@ -7,11 +7,6 @@ from typing import Final
 
 from kvwatch.model import Change, Signals, recommended_max_num_seqs
 
-_QUEUED_SECONDS: Final = 30.0
-"""How long requests must have waited in every scrape before the most that run is taken for the limit: one fast window."""
-_NEAR: Final = 0.25
-"""Share by which the limit seen may differ from the one advised; a hand rounds to 8, 16 or 24."""
-
 
 @dataclass(frozen=True, slots=True)
 class Followed:
@@ -41,6 +36,12 @@ class _Advised:
     number: int
     before: int
     preempted: float | None
+
+
+_QUEUED_SECONDS: Final = 30.0
+"""How long requests must have waited in every scrape before the most that run is taken for the limit: one fast window."""
+_NEAR: Final = 0.25
+"""Share by which the limit seen may differ from the one advised; a hand rounds to 8, 16 or 24."""
 
 
 class Following:

@@ -11,14 +11,6 @@ from kvwatch.capacity.kv_dtype import DS_MLA, vector_bytes
 from kvwatch.capacity.model import MAMBA2, Attention, Indexer, Latent, Layer, LayerState, Model
 from kvwatch.capacity.versions import NEWEST, Version
 
-_DS_MLA_TOKEN: Final = 656
-"""Bytes of a token in fp8_ds_mla: 512 in 8 bits, a float32 scale for each 128 of them, the rotary part in 16 bits."""
-_SCALED: Final = 128
-_LATENT_BLOCK: Final = 64
-"""FlashMLA's block, the usual one of latent models before 0.34."""
-_CPU_BLOCK: Final = 128
-_HYBRID_LATENT_ALIGNMENT: Final = 128
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSetup:
@@ -149,6 +141,12 @@ def _pages(group: Group, stage_of: list[int], stage: int) -> int:
     return sum(page for i, page in zip(group.layers, group.pages, strict=True) if stage_of[i] == stage)
 
 
+_DS_MLA_TOKEN: Final = 656
+"""Bytes of a token in fp8_ds_mla: 512 in 8 bits, a float32 scale for each 128 of them, the rotary part in 16 bits."""
+_SCALED: Final = 128
+"""Elements that share one float32 scale."""
+
+
 def _token_bytes(cache: Layer, dtype: str, gpus: int) -> int:
     """Bytes of one token in one layer on one GPU; 0 for a state."""
     if isinstance(cache, Attention):
@@ -172,6 +170,14 @@ def _heads_on_one_gpu(kv_heads: int, gpus: int) -> int:
     if kv_heads < gpus and gpus % kv_heads:
         raise ValueError(f"{kv_heads} KV heads cannot be replicated over {gpus} GPUs")
     return max(1, kv_heads // gpus)
+
+
+_LATENT_BLOCK: Final = 64
+"""FlashMLA's block, the usual one of latent models before 0.34."""
+_CPU_BLOCK: Final = 128
+"""Of vLLM's CPU build (``platforms/cpu.py``)."""
+_HYBRID_LATENT_ALIGNMENT: Final = 128
+"""Tokens: blocks of a model with latent attention and states are a multiple of it."""
 
 
 def _block_size(model: Model, server: ServerSetup, token_bytes: Mapping[int, int]) -> int:

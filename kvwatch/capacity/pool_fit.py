@@ -11,10 +11,6 @@ from typing import Final
 
 from kvwatch.model import EngineConfig
 
-_WHOLE: Final = 0.25
-"""A count of blocks worked out from figures with two decimals is whole to about this much."""
-_MOST_GROUPS: Final = 16
-
 
 @dataclass(frozen=True, slots=True)
 class PoolShape:
@@ -50,10 +46,17 @@ def shape_of(config: EngineConfig, ranks: int) -> PoolShape | None:
     return from_blocks(blocks, config.block_size, config.kv_cache_size_tokens / config.max_model_len, config.max_model_len)
 
 
+_WHOLE: Final = 0.25
+"""A count of blocks worked out from figures with two decimals is whole to about this much."""
+
+
 def from_blocks(blocks: int, block_size: int, concurrency: float, length: int) -> PoolShape | None:
     """From the blocks an engine has and its concurrency at ``length`` tokens; ``None`` where they do not go together so."""
     fixed = blocks / concurrency - -(-length // block_size)
     return PoolShape(blocks, block_size, max(0, round(fixed))) if fixed > -_WHOLE else None
+
+
+_MOST_GROUPS: Final = 16
 
 
 def from_printed_tokens(tokens: int, block_size: int, concurrency: float, length: int) -> PoolShape | None:

@@ -18,9 +18,6 @@ from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.version import server_version
 from kvwatch.poller.vllm import parse_scrape
 
-_GIVE_UP_AFTER: Final = 3
-"""Failed scrapes from the start on after which waiting longer teaches nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -33,6 +30,10 @@ class Watch:
     interval: float
     seconds: float = math.inf
     """Without an end, a server that does not answer is waited for."""
+
+
+_GIVE_UP_AFTER: Final = 3
+"""Failed scrapes from the start on after which waiting longer teaches nothing."""
 
 
 def watch(how: Watch, judge: Judge, known: KnownConfig) -> Iterator[Report]:

@@ -16,12 +16,6 @@ from kvwatch.demo.stage import Frame
 from kvwatch.model import Alert, Assessment, Cause, Severity, Signals, State, TargetView
 
 STYLES: Final = {State.HEALTHY: "bold green", State.KV_BOUND: "bold red", State.COMPUTE_BOUND: "bold yellow", State.UNKNOWN: "dim"}
-_REMEMBERED: Final = 12
-"""Of these, as many of the latest are shown as there is room for."""
-_OTHER_ROWS: Final = 9
-"""The line above the frame, the frame, progress, three rows of numbers, an empty one, and the cursor's."""
-_BAR: Final = 24
-_WATERMARK: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +75,10 @@ class Script:
         return lines
 
 
+_REMEMBERED: Final = 12
+"""Of these, as many of the latest are shown as there is room for."""
+
+
 class Screen:
     """A live picture of the last moment over the last lines."""
 
@@ -94,6 +92,10 @@ class Screen:
         progress = Text.assemble("this act ", *_bar(moment.progress, "cyan"), style="dim")
         body = Group(progress, numbers(moment.view), Text(), _Latest(tuple(self._lines)))
         return Panel(body, title="kvwatch demo", subtitle=f"status page: {self._url}   Ctrl-C ends", border_style="blue")
+
+
+_OTHER_ROWS: Final = 9
+"""The line above the frame, the frame, progress, three rows of numbers, an empty one, and the cursor's."""
 
 
 class _Latest:
@@ -114,6 +116,10 @@ class _Latest:
         yield from reversed(shown)
 
 
+_NEARLY_FULL: Final = 0.9
+"""Share of the cache in use from which its bar is red."""
+
+
 def numbers(view: TargetView) -> RenderableType:
     """State and live numbers of the simulated engine, in three short rows that fit a narrow terminal."""
     assessment = view.assessments[0] if view.assessments else None
@@ -128,7 +134,7 @@ def numbers(view: TargetView) -> RenderableType:
     return Group(
         state,
         Text.assemble(
-            "KV cache ", *_bar(usage, "red" if usage > _WATERMARK else "blue"), f" {usage:.0%}   TTFT P95 {_first_token(signals)}"
+            "KV cache ", *_bar(usage, "red" if usage > _NEARLY_FULL else "blue"), f" {usage:.0%}   TTFT P95 {_first_token(signals)}"
         ),
         Text(
             f"running {signals.running or 0:.0f}   waiting {signals.waiting or 0:.0f}   "
@@ -140,6 +146,10 @@ def numbers(view: TargetView) -> RenderableType:
 def _first_token(signals: Signals) -> str:
     found = signals.time_to_first_token
     return "-" if found is None else f"{found.p95:.1f} s"
+
+
+_BAR: Final = 24
+"""Characters."""
 
 
 def _bar(share: float, style: str) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -19,12 +19,6 @@ from kvwatch.poller.label_memory import LabelMemory
 from kvwatch.poller.vllm import parse_scrape
 from kvwatch.runs.run import Run
 
-_LOOK_AHEAD: Final = 100
-"""Scrapes looked at to see how often a recorder asked."""
-_SLOWEST_GUESS: Final = 60.0
-_COARSE_SECONDS: Final = 15.0
-"""Time between scrapes from which on it is said what they cannot show: three times the daemon's own."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
@@ -80,6 +74,10 @@ def _failure(entry: Entry) -> ScrapeFailure:
         return ScrapeFailure(entry.t, FailureReason.INTERNAL, entry.error or "no reason was recorded")
 
 
+_SLOWEST_GUESS: Final = 60.0
+"""Seconds; scrapes further apart are taken for a recorder with gaps, unless the interval is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replayer:
     """Judges scrapes of one or more targets, each with a judge of its own, in the order of the scrapes.
@@ -115,6 +113,10 @@ class Replayer:
             yield from rows_of(entry, target, judges[target], memories[target])
 
 
+_COARSE_SECONDS: Final = 15.0
+"""Time between scrapes from which on it is said what they cannot show: three times the daemon's own."""
+
+
 def coarse(spacing: float, settings: Settings) -> str | None:
     """What scrapes *spacing* seconds apart do not show; ``None`` where they are close enough."""
     if round(spacing) < _COARSE_SECONDS:  # a poll a few milliseconds early is as coarse
@@ -125,6 +127,10 @@ def coarse(spacing: float, settings: Settings) -> str | None:
     if spacing > settings.window.fast / 2:
         unseen.append("the beginning or end of a storm more exactly than to two of them")
     return f"scrapes are {round(spacing)} s apart and do not show {', or '.join(unseen)}"
+
+
+_LOOK_AHEAD: Final = 100
+"""Scrapes looked at to see how often a recorder asked."""
 
 
 def _look_ahead(entries: Iterator[tuple[str, Entry]]) -> tuple[list[tuple[str, Entry]], Iterator[tuple[str, Entry]]]:

@@ -15,11 +15,6 @@ from kvwatch.config.settings import Settings
 from kvwatch.incident.replay import ReplayRow, coarse
 from kvwatch.model import Cause, Change, EngineId, State
 
-_CALM: Final = {Cause.OK, Cause.IDLE}
-NAIVE_USAGE: Final = 0.95
-NAIVE_SECONDS: Final = 300.0
-"""The rule most people begin with, to compare against: KV cache usage above 95 % for five minutes without a break."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReportSample:
@@ -126,6 +121,11 @@ def build_report(rows: Iterable[ReplayRow], settings: Settings) -> list[EngineRe
     return sorted(found, key=lambda report: (report.target, report.engine or EngineId("", "")))
 
 
+NAIVE_USAGE: Final = 0.95
+NAIVE_SECONDS: Final = 300.0
+"""The rule most people begin with, to compare against: KV cache usage above 95 % for five minutes without a break."""
+
+
 class _Builder:
     """Puts one engine's report together."""
 
@@ -186,6 +186,9 @@ class _Builder:
         if self._naive_since is not None:
             self._report.naive.append(AlertSpan("usage", self._naive_since, row.t))
             self._naive_since = None
+
+
+_CALM: Final = {Cause.OK, Cause.IDLE}
 
 
 def _alike(before: tuple[State, Cause], after: tuple[State, Cause]) -> bool:

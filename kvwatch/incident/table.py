@@ -44,7 +44,7 @@ def spans(rows: Iterable[ReplayRow]) -> list[StateSpan]:
     """The spans of *rows*, engine by engine, in order of time. Of the rows themselves none is kept: a recording may be long."""
     told: dict[tuple[str, EngineId | None], list[StateSpan]] = {}
     for row in rows:
-        now = _stretch(row)
+        now = _span_of(row)
         own = told.setdefault((row.target, now.engine), [])
         if own and _continues(own[-1], now):
             own[-1] = replace(own[-1], end=now.end, evidence=now.evidence, peak_ratio=_higher(own[-1].peak_ratio, now.peak_ratio))
@@ -63,7 +63,7 @@ def _join_brief(own: list[StateSpan]) -> None:
         own[-3:] = [replace(now, start=before.start, peak_ratio=_higher(before.peak_ratio, now.peak_ratio))]
 
 
-def _stretch(row: ReplayRow) -> StateSpan:
+def _span_of(row: ReplayRow) -> StateSpan:
     verdict, signals = row.assessment.verdict, row.assessment.signals
     ratio = signals.slow.preemption_ratio if signals is not None else None
     alerts = tuple(alert.name for alert in (*row.assessment.alerts, *row.target_alerts))

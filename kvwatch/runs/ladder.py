@@ -9,11 +9,6 @@ from typing import Final
 from kvwatch.runs.run import Run
 from kvwatch.text import number, percent
 
-NEAR_THE_BEST: Final = 0.95
-"""Share of the best throughput from which a rung counts as reaching it: less than runs of one configuration differ by."""
-BROKEN: Final = 0.90
-"""Share of the throughput so far below which a longer prompt has broken it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -76,11 +71,19 @@ def _throughput(run: Run) -> float:
     return run.lines.generated_tokens_per_second or 0.0
 
 
+NEAR_THE_BEST: Final = 0.95
+"""Share of the best throughput from which a rung counts as reaching it: less than runs of one configuration differ by."""
+
+
 def _knee(rungs: Sequence[Run]) -> int:
     """Of the rungs near the best throughput the one with the shortest wait for the first token; the lowest where that is not known."""
     best = max(map(_throughput, rungs))
     near = [index for index, run in enumerate(rungs) if _throughput(run) >= NEAR_THE_BEST * best]
     return min(near, key=lambda index: (rungs[index].lines.time_to_first_token.p95 or 0.0, index))
+
+
+BROKEN: Final = 0.90
+"""Share of the throughput so far below which a longer prompt has broken it."""
 
 
 def _break(rungs: Sequence[Run]) -> int:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from kvwatch.clock import SystemClock
@@ -50,17 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """The flags vLLM itself has, as recordings name them in their first line."""
     defaults = ServerConfig()
-    for flag, default in (
-        ("--num-gpu-blocks", defaults.num_gpu_blocks),
-        ("--block-size", defaults.block_size),
-        ("--max-num-seqs", defaults.max_num_seqs),
-        ("--max-num-batched-tokens", defaults.max_num_batched_tokens),
-        ("--max-model-len", defaults.max_model_len),
-        ("--data-parallel-size", defaults.data_parallel_size),
-    ):
-        spellings = [flag, "--num-gpu-blocks-override"] if flag == "--num-gpu-blocks" else [flag]
-        parser.add_argument(*spellings, type=int, default=default, help="(default %(default)s)")
-    parser.add_argument("--served-model-name", default=defaults.model_name, help="(default %(default)s)")
+    for name in ("num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "data_parallel_size"):
+        spellings = [f"--{name.replace('_', '-')}", *(["--num-gpu-blocks-override"] if name == "num_gpu_blocks" else [])]
+        parser.add_argument(*spellings, type=int, default=getattr(defaults, name), help="(default %(default)s)")
+    parser.add_argument("--served-model-name", dest="model_name", default=defaults.model_name, help="(default %(default)s)")
     parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=defaults.enable_prefix_caching)
     parser.add_argument("--enable-mfu-metrics", action="store_true")
     parser.add_argument("--disable-log-stats", action="store_true", help="no vllm: series at all")
@@ -68,19 +62,8 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
 
 def server_config(arguments: argparse.Namespace, names: Names = Names.CURRENT) -> ServerConfig:
     """The configuration these flags ask for. Raises `UsageError`."""
-    return ServerConfig(
-        num_gpu_blocks=arguments.num_gpu_blocks,
-        block_size=arguments.block_size,
-        max_num_seqs=arguments.max_num_seqs,
-        max_num_batched_tokens=arguments.max_num_batched_tokens,
-        max_model_len=arguments.max_model_len,
-        data_parallel_size=arguments.data_parallel_size,
-        model_name=arguments.served_model_name,
-        enable_prefix_caching=arguments.enable_prefix_caching,
-        enable_mfu_metrics=arguments.enable_mfu_metrics,
-        disable_log_stats=arguments.disable_log_stats,
-        names=names,
-    )
+    flags = {field.name: getattr(arguments, field.name) for field in fields(ServerConfig) if field.name != "names"}
+    return ServerConfig(names=names, **flags)
 
 
 def load_from(arguments: argparse.Namespace) -> Load:

@@ -34,12 +34,8 @@ SECURITY_HEADERS: Final = (
 )
 _TEXT: Final = "text/plain; charset=utf-8"
 _OPENMETRICS_END: Final = b"# EOF\n"
-_WORTH_COMPRESSING: Final = 1024
-_GZIP_LEVEL: Final = 1
-"""Of 1..9: on a pod network time is dearer than the last few percent."""
 _GET: Final = ("GET", "HEAD")
 _CHANGE: Final = ("POST", "PUT")
-_MOST_FIELDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +161,10 @@ def _encoded(registry: Collector, encode: Callable[[Any], bytes]) -> bytes:
     return text.getvalue()
 
 
+_MOST_FIELDS: Final = 1000
+"""Of a query; one with more is read as empty."""
+
+
 def _queried(query: str, name: str) -> list[str]:
     try:
         return parse_qs(query, max_num_fields=_MOST_FIELDS).get(name, [])
@@ -174,6 +174,12 @@ def _queried(query: str, name: str) -> list[str]:
 
 def _probe(*, good: bool, yes: str, no: str) -> Response:
     return Response(200 if good else 503, _TEXT, f"{yes if good else no}\n".encode())
+
+
+_WORTH_COMPRESSING: Final = 1024
+"""Bytes: a shorter body fits one packet anyway."""
+_GZIP_LEVEL: Final = 1
+"""Of 1..9: on a pod network time is dearer than the last few percent."""
 
 
 def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
