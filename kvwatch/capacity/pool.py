@@ -126,11 +126,11 @@ def safe_sequences(pool: float, tokens_per_sequence: float, headroom: float = HE
     return sequences(pool, tokens_per_sequence, headroom)
 
 
-def demand(running: float, waiting: float, tokens_per_sequence: float, pool: float) -> float:
+def demand(requests: float, tokens_per_sequence: float, pool: float) -> float:
     """KV wanted over KV there is: ``(running + waiting) x tokens per sequence / pool``; above 1 one replica is not enough."""
     if pool <= 0:
         raise ValueError("demand on a pool of no tokens is not a number")
-    return (running + waiting) * tokens_per_sequence / pool
+    return requests * tokens_per_sequence / pool
 
 
 def seconds_to_full(free: float, per_second: float) -> float | None:

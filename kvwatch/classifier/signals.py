@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Final
 
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
@@ -82,7 +83,8 @@ def derive(
         next_prompt_tokens=prompt,
         output_tokens=output,
         tokens_at_end=sizes.at_end if capacity_tokens is None else sizes.part_of(capacity_tokens),
-        demand_ratio=_demand(last, tokens_per_sequence, capacity_tokens),
+        demand_ratio=_demand([last], tokens_per_sequence, capacity_tokens),
+        lasting_demand_ratio=_demand(slow, tokens_per_sequence, capacity_tokens),
         sustainable_sequences=None if limit is None else limit.sequences,
         sustainable_arithmetic=None if limit is None else limit.arithmetic,
         seconds_to_full=_seconds_to_full(fast),
@@ -178,15 +180,15 @@ def _at_ceiling(snapshot: Snapshot, ceiling: float) -> bool:
     return snapshot.running is not None and 0 < ceiling * (1 - _CEILING_TOLERANCE) <= snapshot.running
 
 
-def _demand(last: Snapshot, tokens_per_sequence: float | None, capacity_tokens: int | None) -> float | None:
-    """KV the present requests would like to hold, as a multiple of the pool: (running + waiting) x tokens per sequence / pool."""
-    if last.running is None or last.waiting is None:
+def _demand(snapshots: Sequence[Snapshot], tokens_per_sequence: float | None, capacity_tokens: int | None) -> float | None:
+    """KV that the requests of *snapshots*, by their median, would like to hold, as a multiple of the pool."""
+    known = [s.running + s.waiting for s in snapshots if s.running is not None and s.waiting is not None]
+    if not known:
         return None
-    if last.running + last.waiting == 0:
+    requests = median(known)
+    if requests == 0:
         return 0.0
-    if tokens_per_sequence is None or not capacity_tokens:
-        return None
-    return demand(last.running, last.waiting, tokens_per_sequence, capacity_tokens)
+    return None if tokens_per_sequence is None or not capacity_tokens else demand(requests, tokens_per_sequence, capacity_tokens)
 
 
 def _seconds_to_full(snapshots: Sequence[Snapshot]) -> float | None:

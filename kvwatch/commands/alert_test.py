@@ -21,6 +21,7 @@ from kvwatch.errors import UsageError
 from kvwatch.exporter.alertmanager.client import Outcome, Post, http_post
 from kvwatch.exporter.alertmanager.notifications import Notification
 from kvwatch.exporter.alertmanager.push import instance_of, own_labels, page_url_of
+from kvwatch.exporter.web.access import Access
 from kvwatch.model import Severity
 
 DESCRIPTION: Final = (
@@ -49,6 +50,7 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
     if not settings.alertmanager.urls:
         raise UsageError("no Alertmanager is configured: set alertmanager.urls, or give --alertmanager.urls=URL for this test")
     instance, now = instance_of(settings.web), SystemClock().unix()
+    page_url = page_url_of(settings.alertmanager, instance, "http" if Access(settings.web).context() is None else "https")
     labels = own_labels(settings.alertmanager, instance) | {
         "alertname": NAME,
         "severity": arguments.severity,
@@ -62,7 +64,7 @@ def run(flags: CliSettingsSource[Any], arguments: argparse.Namespace) -> int:
         starts_unix=now,
         confirmed_at=0.0,
     )
-    body = alert.as_json(unix=now, resend=arguments.seconds / _RESENDS, page_url=page_url_of(settings.alertmanager, instance))
+    body = alert.as_json(unix=now, resend=arguments.seconds / _RESENDS, page_url=page_url)
     sent, clock = json.dumps([body]).encode(), SystemClock()
     outcomes = [_send(url, sent, http_post(url, settings.alertmanager, clock)) for url in settings.alertmanager.urls]
     return 0 if all(outcomes) else 1

@@ -115,7 +115,7 @@ class AlertmanagerSettings(Section):
     labels: Labels = Field(default={})
     """Added to every alert: namespace, pod, instance, which Prometheus would have added."""
     external_url: str | None = None
-    """Where a person reaches kvwatch's page: the alerts link to it and to its runbook. http://HOST:PORT of this kvwatch when not given."""
+    """Where a person reaches kvwatch's page: the alerts link to it and to its runbook. HOST:PORT of this kvwatch when not given."""
     timeout: PositiveDuration = 10.0
     """How long a push may take in all, from looking up the name to the last byte of the answer."""
     resend: PositiveDuration = 60.0
@@ -131,6 +131,11 @@ class AlertmanagerSettings(Section):
     @classmethod
     def _urls_are_usable(cls, urls: list[str]) -> list[str]:
         return [check_url(url, ("http", "https")) for url in urls]
+
+    @field_validator("external_url")
+    @classmethod
+    def _external_url_is_usable(cls, url: str | None) -> str | None:
+        return url if url is None else check_url(url, ("http", "https"))
 
     @field_validator("labels")
     @classmethod

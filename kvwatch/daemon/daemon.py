@@ -49,7 +49,12 @@ class Daemon:
         self._reload_over_http = reload if settings.web.enable_lifecycle else None
         self._telemetry = Telemetry(log_lines_dropped)
         self._push = AlertmanagerPush(
-            settings.alertmanager, clock, self._telemetry, poll_interval=settings.poll.interval, instance=instance_of(settings.web)
+            settings.alertmanager,
+            clock,
+            self._telemetry,
+            poll_interval=settings.poll.interval,
+            instance=instance_of(settings.web),
+            scheme=lambda: "http" if self._server is None else self._server.scheme,
         )
         self._history = ChartHistory()
         self._targets = WatchedTargets(settings, clock, self._telemetry, publish=self._publish, forget=self._forget, read=read, pace=pace)

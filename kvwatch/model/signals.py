@@ -92,6 +92,8 @@ class Signals:
     """KV tokens a request holds when its last one is written, with its part of what requests share."""
     demand_ratio: float | None = None
     """(running + waiting) x tokens per sequence / pool; above 1 one replica is not enough."""
+    lasting_demand_ratio: float | None = None
+    """The same of the median of (running + waiting) over the slow window: what a single scrape saw neither makes it nor breaks it."""
     sustainable_sequences: int | None = None
     """How many may run at once without preempting one another; where fewer or more are advised for the cache's sake, the same number."""
     sustainable_arithmetic: str | None = None

@@ -247,7 +247,7 @@ def test_a_lost_poll_never_starts_an_alert() -> None:
     assert [names(alerts.update(float(at), *LOST)) for at in range(0, 7200, 60)] == [set()] * 120
 
 
-KV_TOO_SMALL = signals(demand_ratio=1.2)
+KV_TOO_SMALL = signals(lasting_demand_ratio=1.2)
 SLOW_FIRST_TOKEN = signals(time_to_first_token=p95(2.1))
 
 
@@ -291,7 +291,9 @@ def test_an_alert_fires_when_its_condition_has_held_for_its_time_and_not_before(
 @pytest.mark.parametrize(
     ("cause", "numbers"),
     [
-        pytest.param(Cause.OK, signals(demand_ratio=1.0, time_to_first_token=p95(2.0)), id="demand and latency exactly at the limit"),
+        pytest.param(
+            Cause.OK, signals(lasting_demand_ratio=1.0, time_to_first_token=p95(2.0)), id="demand and latency exactly at the limit"
+        ),
         pytest.param(Cause.IDLE, signals(), id="idle"),
         pytest.param(Cause.ASLEEP, None, id="asleep on purpose"),
         pytest.param(Cause.UNREACHABLE, None, id="unreachable is the target's alert"),
@@ -310,6 +312,33 @@ def test_a_break_starts_the_waiting_time_again() -> None:
     for at in (85.0, 145.0, 204.0):
         assert alerts.update(at, verdict(Cause.ADMISSION), signals()) == ()
     assert names(alerts.update(205.0, verdict(Cause.ADMISSION), signals())) == {"KVBound"}
+
+
+KV_HIGH = (verdict(Cause.KV_HIGH), signals())
+
+
+@pytest.mark.parametrize(
+    ("others", "fires"),
+    [
+        pytest.param((verdict(Cause.PREEMPTING), signals()), True, id="the full cache begins to preempt"),
+        pytest.param((verdict(Cause.ADMISSION), signals()), True, id="the next prompt does not fit for a while"),
+        pytest.param((verdict(Cause.OK), signals(lasting_demand_ratio=1.1)), True, id="it empties while more waits than it holds"),
+        pytest.param((verdict(Cause.OK), signals(demand_ratio=1.1)), False, id="one scrape alone saw more than it holds"),
+        pytest.param((verdict(Cause.SEQUENCE_SLOTS), signals()), False, id="something else binds"),
+        pytest.param(CALM, False, id="it has room"),
+    ],
+)
+def test_trouble_with_the_cache_that_changes_its_kind_is_waited_for_once(others: tuple[Verdict, Signals], fires: bool) -> None:
+    alerts = EngineAlerts(Policy(), POLL)
+    for at in range(0, 1801, 5):
+        found = names(alerts.update(float(at), *(others if at // 120 % 2 else KV_HIGH)))
+        assert ("KVScaleOut" in found) is (fires and at >= 900)
+
+
+def test_the_load_of_an_engine_that_hangs_asks_for_no_replica() -> None:
+    alerts = EngineAlerts(Policy(), POLL)
+    told = [names(alerts.update(float(at), verdict(Cause.STALLED), KV_TOO_SMALL)) for at in range(0, 3600, 5)]
+    assert set().union(*told) == {"EngineStalled"}
 
 
 def test_no_objective_no_latency_alert() -> None:
@@ -362,6 +391,13 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
             id="a cache of unknown size",
         ),
         pytest.param(
+            Cause.PREEMPTING,
+            0.9,
+            (),
+            "seen so (running 9). First: add a replica, or give this one more KV blocks.",
+            id="a cache that binds is harm",
+        ),
+        pytest.param(
             Cause.ADMISSION,
             2.3,
             replicas("1", "3"),
@@ -373,7 +409,7 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
 def test_scale_out_says_how_much_more_is_needed_and_the_same_first_step_as_the_page(
     cause: Cause, demand: float | None, given: tuple[Change, ...], said: str
 ) -> None:
-    fired = held(EngineAlerts(Policy(), POLL), 900.0, verdict(cause, "seen so"), signals(running=9.0, demand_ratio=demand), given)
+    fired = held(EngineAlerts(Policy(), POLL), 900.0, verdict(cause, "seen so"), signals(running=9.0, lasting_demand_ratio=demand), given)
     (text,) = [alert.description for alert in fired if alert.name == "KVScaleOut"]
     assert text.partition("): ")[2] == said
 
@@ -396,7 +432,7 @@ def test_conditions_are_told_as_seen_last_and_as_no_once_that_is_too_old_and_not
         alerts.update(at, *said)
         told.append({name: alerts.conditions.get(name) for name in ("PreemptionStorm", "KVBound", "KVScaleOut", "LatencyObjectiveMissed")})
     unseen = {"PreemptionStorm": None, "KVBound": None, "KVScaleOut": None, "LatencyObjectiveMissed": None}
-    seen = {"PreemptionStorm": True, "KVBound": True, "KVScaleOut": False, "LatencyObjectiveMissed": None}
+    seen = {"PreemptionStorm": True, "KVBound": True, "KVScaleOut": True, "LatencyObjectiveMissed": None}
     too_old = {"PreemptionStorm": False, "KVBound": False, "KVScaleOut": False, "LatencyObjectiveMissed": None}
     assert told == [unseen, seen, seen, seen, too_old]
 

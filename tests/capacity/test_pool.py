@@ -112,9 +112,9 @@ def test_impossible_memory_is_refused_with_the_reason(change, reason):
 
 
 def test_demand_counts_those_who_wait():
-    assert demand(running=8, waiting=24, tokens_per_sequence=512, pool=5120) == pytest.approx(3.2)
+    assert demand(requests=32, tokens_per_sequence=512, pool=5120) == pytest.approx(3.2)
     with pytest.raises(ValueError, match="no tokens"):
-        demand(1, 0, 512, 0)
+        demand(1, 512, 0)
 
 
 @pytest.mark.parametrize(("free", "rate", "expected"), [(1000, 50, 20.0), (0, 50, 0.0), (-5, 50, 0.0), (1000, 0, None), (1000, -3, None)])

@@ -12,8 +12,8 @@ from kvwatch.classifier.signals import derive
 from kvwatch.config.policy import KnownConfig, Policy
 
 
-def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0, shape=None):
-    history = History(120.0, fine=35.0, max_gap=20.0)
+def signals_of(*snapshots, capacity=10_000, known=None, curve=None, interval=5.0, shape=None, max_gap=20.0):
+    history = History(120.0, fine=35.0, max_gap=max_gap)
     for one in snapshots:
         history.append(one)
     return derive(
@@ -33,6 +33,18 @@ def test_tokens_of_the_pool_are_shared_out_by_what_runs():
     found = signals_of(*(snapshot(t, running=4.0, waiting=6.0, kv_usage=0.6) for t in (0, 5, 10)))
     assert (found.tokens_per_sequence, found.free_tokens) == (pytest.approx(1500), pytest.approx(4000))
     assert (found.demand_ratio, found.sustainable_sequences) == (pytest.approx(1.5), 5)
+
+
+@pytest.mark.parametrize("interval", [1, 5, 15, 60])
+@pytest.mark.parametrize("ago", range(4))
+@pytest.mark.parametrize(("usual", "seldom", "lasting"), [(11.0, 0.0, 1.5), (0.0, 46.0, 0.4)])
+def test_a_single_scrape_neither_ends_nor_makes_a_lasting_demand(usual, seldom, lasting, ago, interval):
+    # 4 sequences hold 40 % of the pool: 15 requests want 1.5 pools, 4 want 0.4. Whichever of four minutes saw something else.
+    last = 240 // interval
+    pages = [snapshot(t * interval, running=4.0, waiting=seldom if t == last - ago else usual, kv_usage=0.4) for t in range(last + 1)]
+    found = signals_of(*pages, interval=float(interval), max_gap=4.0 * interval)
+    assert found.lasting_demand_ratio == pytest.approx(lasting)
+    assert found.demand_ratio == pytest.approx((4.0 + (usual if ago else seldom)) / 10)
 
 
 def test_without_a_pool_size_there_are_no_tokens_to_speak_of_but_shares_of_it():

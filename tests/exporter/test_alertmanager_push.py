@@ -402,6 +402,28 @@ def test_what_was_sent_of_alerts_that_are_over_is_forgotten_with_the_next_post()
     assert [dict(labels)["target"] for labels in bench.push.replicas[0]._delivery._sent] == ["pod-2"]
 
 
+@pytest.mark.parametrize(
+    ("external", "speaks", "link"),
+    [
+        pytest.param(None, "http", "http://gpu-1:20058/", id="http"),
+        pytest.param(None, "https", "https://gpu-1:20058/", id="https"),
+        pytest.param("http://watch.example/llm/", "https", "http://watch.example/llm/", id="what the settings say"),
+    ],
+)
+def test_a_link_speaks_what_the_page_speaks_when_it_is_sent_unless_the_settings_say_where_it_is(
+    external: str | None, speaks: str, link: str
+) -> None:
+    them, asked = Alertmanagers(), [speaks]
+    settings = AlertmanagerSettings(urls=[ONE], external_url=external)
+    push = AlertmanagerPush(settings, HandClock(), them, poll_interval=5.0, instance="gpu-1:20058", scheme=asked.pop, post_to=them.post_to)
+    push.publish(view(storm(since=1000.0)))
+    assert asked == [speaks]
+    push.replicas[0].step()
+    ((alert,),) = them.take()
+    assert [alert["annotations"]["status_url"], alert["generatorURL"]] == [link, link]
+    assert alert["annotations"]["runbook_url"] == f"{link}runbook#KVWatchPreemptionStorm"
+
+
 def test_an_instance_is_the_hosts_name_with_the_port_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "gpu-7")
     assert instance_of(WebSettings(listen_address="127.0.0.1:20059")) == "gpu-7:20059"

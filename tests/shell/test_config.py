@@ -268,6 +268,13 @@ def test_what_kubernetes_puts_into_the_environment_for_a_service_is_no_setting(c
             ["alertmanager.basic_auth.password_file: it is missing"],
             id="no-password-file",
         ),
+        pytest.param(
+            (),
+            {},
+            "alertmanager: {external_url: watch.example}",
+            ["alertmanager.external_url: 'watch.example': a URL must start with http:// or https:// and name a host"],
+            id="link-without-scheme",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(configure, flags, env, yaml, expected):

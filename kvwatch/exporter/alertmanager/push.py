@@ -52,15 +52,16 @@ def own_labels(settings: AlertmanagerSettings, instance: str) -> dict[str, str]:
     return {"instance": instance, **settings.labels}
 
 
-def page_url_of(settings: AlertmanagerSettings, instance: str) -> str:
-    """Where people reach the page, without a final slash."""
-    return (settings.external_url or f"http://{instance}").rstrip("/")
+def page_url_of(settings: AlertmanagerSettings, instance: str, scheme: str) -> str:
+    """Where people reach the page, without a final slash; *scheme* is what it speaks, http or https."""
+    return (settings.external_url or f"{scheme}://{instance}").rstrip("/")
 
 
 class AlertmanagerPush:
     """Tells every configured Alertmanager what fires and what has ended; ``post_to`` makes the transport of one URL.
 
     *instance* is the ``host:port`` of this kvwatch: a label of its alerts, as Prometheus' would be, unless the settings give another.
+    *scheme* is asked what the page there speaks whenever a link to it is sent.
     """
 
     def __init__(
@@ -71,16 +72,24 @@ class AlertmanagerPush:
         *,
         poll_interval: float,
         instance: str,
+        scheme: Callable[[], str] = lambda: "http",
         post_to: Callable[[str, AlertmanagerSettings, Clock], Post] = http_post,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._record = AlertRecord(own_labels(settings, instance))
-        page_url = page_url_of(settings, instance)
         self._stopping = threading.Event()
         resend = max(settings.resend, poll_interval)
         self.replicas = tuple(
-            Replica(url, post_to(url, settings, clock), self._notifications, clock, telemetry, resend=resend, page_url=page_url)
+            Replica(
+                url,
+                post_to(url, settings, clock),
+                self._notifications,
+                clock,
+                telemetry,
+                resend=resend,
+                page_url=lambda: page_url_of(settings, instance, scheme()),
+            )
             for url in settings.urls
         )
         self._threads = tuple(
@@ -137,7 +146,7 @@ class Replica:
         telemetry: PushTelemetry,
         *,
         resend: float,
-        page_url: str,
+        page_url: Callable[[], str],
     ) -> None:
         self.wake = threading.Event()
         self._url = url
@@ -172,8 +181,8 @@ class Replica:
         return self._delivery.wait(known, self._clock.monotonic())
 
     def _send(self, batch: Sequence[Notification], known: Sequence[Notification]) -> bool:
-        unix = self._clock.unix()
-        body = json.dumps([one.as_json(unix=unix, resend=self._resend, page_url=self._page_url) for one in batch])
+        unix, page_url = self._clock.unix(), self._page_url()
+        body = json.dumps([one.as_json(unix=unix, resend=self._resend, page_url=page_url) for one in batch])
         outcome, detail = self._post(body.encode())
         self._telemetry.notification_ended(self._url, failed=outcome is not Outcome.ACCEPTED)
         now = self._clock.monotonic()

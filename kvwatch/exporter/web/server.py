@@ -169,11 +169,17 @@ class Server:
     def __init__(self, listener: socket.socket, app: App, tls: TlsContext) -> None:
         host, self.port = listener.getsockname()[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared, not bound
-        self.url = f"{'http' if tls() is None else 'https'}://{shown}:{self.port}"
+        self._tls = tls
+        self.url = f"{self.scheme}://{shown}:{self.port}"
         self._loop = asyncio.new_event_loop()
         self._front = _Front(listener, app, tls)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
+
+    @property
+    def scheme(self) -> str:
+        """What the next connection is to speak, http or https."""
+        return "http" if self._tls() is None else "https"
 
     def _run(self) -> None:
         with contextlib.closing(self._loop):
