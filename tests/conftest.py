@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import ssl
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -74,6 +76,32 @@ def axe(repository: Path) -> str:
         reason = "axe-core is not in .cache/axe (tests/tools/fetch_axe.sh puts it there)"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
     return script.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def certificate(require_tool: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
+    file = tmp_path_factory.mktemp("tls") / "peer.pem"
+    make_certificate(require_tool, file)
+    return file
+
+
+def make_certificate(require_tool: Callable[[str], Path], file: Path) -> None:
+    """Write another one there."""
+    only, subject = file.with_suffix(".crt"), ("-subj", "/CN=peer", "-addext", "subjectAltName=IP:127.0.0.1")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    subprocess.run(
+        [require_tool("openssl"), "req", "-x509", *curve, *subject, "-keyout", file, "-out", only], check=True, capture_output=True
+    )
+    file.write_bytes(file.read_bytes() + only.read_bytes())
+
+
+@pytest.fixture(scope="session")
+def tls(certificate: Path) -> ssl.SSLContext:
+    """What a server with that certificate needs."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
 
 
 @pytest.fixture

@@ -59,8 +59,8 @@ class FakePrometheus:
 
 
 @contextlib.contextmanager
-def fake_prometheus():
-    """One on HTTP, with its `url`."""
+def fake_prometheus(tls=None):
+    """One on HTTP, or on HTTPS with that context, with its `url`."""
     fake = FakePrometheus()
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,9 +76,11 @@ def fake_prometheus():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}/prom/"
+    fake.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}/prom/"
     try:
         yield fake
     finally:

@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError
 from kvwatch import __version__
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.errors import PrometheusError, ScrapeError
+from kvwatch.poller.failure import failure
 from kvwatch.text import printable
 from kvwatch.transport.adapter import DeadlineAdapter
 from kvwatch.transport.connection import Deadline
@@ -123,7 +124,7 @@ class PrometheusApi:
             # Its text quotes the header, which may be the token.
             raise self._error("a header or token cannot be sent: it holds characters that no header may hold") from None
         except (requests.RequestException, HTTPError, OSError, UnicodeError) as error:
-            raise self._error(_reason(error)) from None
+            raise self._error(failure(error, _SECONDS, urlsplit(self._url).scheme).detail) from None
 
     def _error(self, what: str) -> PrometheusError:
         return PrometheusError(f"{self.shown}: {_short(what)}")
@@ -171,13 +172,3 @@ def _secret(path: Path) -> str:
 
 def _short(said: str) -> str:
     return printable(" ".join(said.split()))[:_LONGEST]
-
-
-def _reason(error: BaseException) -> str:
-    """Why, in one line and without the URL, which may hold credentials."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return "it did not answer in time" if isinstance(error, requests.Timeout) else f"it cannot be asked ({type(error).__name__})"

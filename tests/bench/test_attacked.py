@@ -21,21 +21,15 @@ SCRAPES, SECONDS_BETWEEN = 1000, 1 / 50
 
 
 @pytest.fixture(params=["plain", "tls"])
-def certificate(request, tmp_path, require_tool):
-    """Certificate and key, or nothing."""
-    if request.param == "plain":
-        return None
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert)
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    subprocess.run([require_tool("openssl"), "req", "-x509", *curve, *subject], check=True, capture_output=True)
-    return cert, key
+def under_tls(request):
+    """The certificate, with its key in the same file, or nothing."""
+    return None if request.param == "plain" else request.getfixturevalue("certificate")
 
 
 @pytest.fixture
-def control(start, certificate):
+def control(start, under_tls):
     """The port of the library's server, with what it says of itself."""
-    command = [sys.executable, str(HERE / "control_server.py"), *map(str, certificate or ())]
+    command = [sys.executable, str(HERE / "control_server.py"), *([under_tls, under_tls] if under_tls else ())]
     measured = start(Measured(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
     return int(measured.process.stdout.readline())
 
@@ -68,17 +62,17 @@ def total(text, name):
 
 
 @pytest.mark.parametrize("after", [None, 2.0], ids=["they stay", "they come back after 2 s"])
-def test_metrics_at_50_scrapes_a_second_under_500_hostile_clients(server, start, table, tmp_path, *, certificate, control, after):
+def test_metrics_at_50_scrapes_a_second_under_500_hostile_clients(server, start, table, tmp_path, *, under_tls, control, after):
     flags, context = [], None
-    if certificate is not None:
-        (tmp_path / "web.yml").write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
-        flags, context = [f"--web.config.file={tmp_path / 'web.yml'}"], ssl.create_default_context(cafile=certificate[0])
+    if under_tls is not None:
+        (tmp_path / "web.yml").write_text(f"tls_server_config: {{cert_file: {under_tls}, key_file: {under_tls}}}")
+        flags, context = [f"--web.config.file={tmp_path / 'web.yml'}"], ssl.create_default_context(cafile=under_tls)
     daemon = start(Daemon([f"{server}/metrics"], "--poll.interval=1s", *flags, cwd=tmp_path))
     port = int(daemon.url.rpartition(":")[2])
     for _ in range(200):
         text = scrape(port, context)[1]
     memory, left_out = daemon.rss_kib(), total(text, "kvwatch_tick_overruns_total")
-    hostile = [sys.executable, str(HERE.parent / "hostile.py"), str(port), "500", *(map(str, certificate[:1]) if certificate else ())]
+    hostile = [sys.executable, str(HERE.parent / "hostile.py"), str(port), "500", *([under_tls] if under_tls else ())]
     attackers = start(
         Measured(subprocess.Popen([*hostile, *([] if after is None else ["--return", str(after)])], stdout=subprocess.PIPE, text=True))
     )
@@ -95,7 +89,7 @@ def test_metrics_at_50_scrapes_a_second_under_500_hostile_clients(server, start,
     made = total(text, "kvwatch_target_scrapes_total") - polls
     grown = (daemon.rss_kib() - memory) / 1024
     log = [json.loads(line)["event"] for line in daemon.log.read_text().splitlines()]
-    who = f"{'TLS' if certificate else 'plain'}, {'they stay' if after is None else f'back after {after:g} s'}"
+    who = f"{'TLS' if under_tls else 'plain'}, {'they stay' if after is None else f'back after {after:g} s'}"
     left_out = total(text, "kvwatch_tick_overruns_total") - left_out
     table.append((f"{who}: prometheus_client, not attacked, at load {os.getloadavg()[0]:.1f}", figures(theirs), "", True))
     holds = [

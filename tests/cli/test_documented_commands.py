@@ -70,6 +70,7 @@ MORE = (
     "replay night.jsonl.xz --window.slow 4m --objectives.time-to-first-token 2s --vllm.max-num-seqs 64",
     "replay --prometheus http://prometheus:9090 --start 1h --prometheus.bearer-token-file secret --prometheus.header 'X-Scope-OrgID: a'",
     "replay --prometheus http://prometheus:9090 --start 1h --prometheus.username sre --prometheus.password-file secret",
+    "replay --prometheus https://prometheus:9090 --start 1h --prometheus.ca-file ca.pem",
     "plan --url vllm:8000",
     "plan --config config.json --gpu-memory 80 --gpu-memory-utilization 0.9 --max-model-len 8192 --kv-cache-dtype fp8 --vllm-version 0.32",
     "plan --config config.json --kv-cache-memory 16 --max-num-batched-tokens 4096 --format json",
@@ -77,7 +78,6 @@ MORE = (
     *(f"{name} --help" for name in COMMANDS),
 )
 """Lines for flags that the docs name outside a line to type."""
-NOT_RUN = {"--prometheus.ca-file": "needs a Prometheus with a certificate: tests/incident/test_prometheus_api.py"}
 
 LINES = sorted(
     {
@@ -140,18 +140,21 @@ def scraped(prometheus):
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory):
+def names(tls):
     """What stands in the docs, and what it is here."""
     simulation = Simulation(ServerConfig(), ClosedLoop(8, Uniform(200, 400), Uniform(50, 150)))
     with (
         SimulatorServer(simulation) as vllm,
         fake_prometheus() as prometheus,
+        fake_prometheus(tls) as guarded,
         closing(Peer(sends(answer()))) as alertmanager,
     ):
         scraped(prometheus)
+        scraped(guarded)
         server = vllm.url.removeprefix("http://").removesuffix("/metrics")
         yield {
             "http://prometheus:9090": prometheus.url,
+            "https://prometheus:9090": guarded.url,
             "http://alertmanager:9093": f"http://127.0.0.1:{alertmanager.port}",
             "vllm:8000": server,
             "[URL ...]": server,
@@ -164,9 +167,10 @@ def names(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, certificate):
     monkeypatch.chdir(tmp_path)
     fill(tmp_path)
+    shutil.copy(certificate, tmp_path / "ca.pem")
     return tmp_path
 
 
@@ -269,5 +273,5 @@ def test_every_flag_of_kvwatch_that_the_docs_name_is_run():
     run = {word.split("=")[0] for line in LINES for word in shlex.split(line)}
     named = {flag for text in pages_for_people().values() for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", text)}
     groups = {group for text in pages_for_people().values() for group in re.findall(r"`(--[a-z]+\.)\*`", text)}
-    assert (named & flags) - sections - run == set(NOT_RUN)
+    assert (named & flags) - sections - run == set()
     assert [group for group in groups if not any(flag.startswith(group) for flag in run)] == []

@@ -210,15 +210,9 @@ def test_the_fire_drill_takes_the_way_of_a_page_or_of_a_message(
 
 
 @pytest.fixture
-def guarded(require_tool: Callable[[str], Path], tmp_path: Path, webhook: Webhook) -> Iterator[tuple[str, Path, Path]]:
+def guarded(require_tool: Callable[[str], Path], tmp_path: Path, webhook: Webhook, certificate: Path) -> Iterator[tuple[str, Path, Path]]:
     """HTTPS URL of an Alertmanager that asks for a password, its certificate and the password's file."""
-    certificate, password = tmp_path / "certificate.pem", tmp_path / "password"
-    command = [
-        require_tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", certificate, "-out", tmp_path / "part",
-    ]  # fmt: skip
-    subprocess.run([str(part) for part in command], check=True, capture_output=True)
-    certificate.write_text(certificate.read_text() + (tmp_path / "part").read_text())
+    password = tmp_path / "password"
     password.write_text(f"{PASSWORD}\n")
     web = {"tls_server_config": {"cert_file": str(certificate), "key_file": str(certificate)}, "basic_auth_users": {"kvwatch": HASH}}
     (tmp_path / "web.yaml").write_text(json.dumps(web))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
@@ -28,22 +27,6 @@ def hello(request):
     return HttpAnswer(200, (("Content-Type", "text/plain"), ("Content-Length", str(len(body)))), body)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory, require_tool):
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            require_tool("openssl"),
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
-
-
 @pytest.fixture(params=["plain", "tls"])
 def running(request):
     """A server, plain or under TLS, and a way to connect to it."""
@@ -51,9 +34,9 @@ def running(request):
         with closing(serve(hello, host="127.0.0.1", port=0)) as server:
             yield server, lambda: http.client.HTTPConnection("127.0.0.1", server.port, timeout=IMPATIENCE)
     else:
-        cert, key = request.getfixturevalue("certificate")
+        cert = request.getfixturevalue("certificate")
         trust = ssl.create_default_context(cafile=cert)
-        with closing(serve(hello, host="127.0.0.1", port=0, tls=Certificate(TlsFiles(cert, key)).context)) as server:
+        with closing(serve(hello, host="127.0.0.1", port=0, tls=Certificate(TlsFiles(cert, cert)).context)) as server:
             yield server, lambda: http.client.HTTPSConnection("127.0.0.1", server.port, timeout=IMPATIENCE, context=trust)
 
 
@@ -239,11 +222,10 @@ def test_nonsense_on_the_wire_ends_neither_the_server_nor_the_test(running):
 
 
 def test_plain_http_to_a_tls_port_gets_no_answer_and_hurts_nobody(certificate):
-    cert, key = certificate
-    with closing(serve(hello, host="127.0.0.1", port=0, tls=Certificate(TlsFiles(cert, key)).context)) as server:
+    with closing(serve(hello, host="127.0.0.1", port=0, tls=Certificate(TlsFiles(certificate, certificate)).context)) as server:
         with pytest.raises((http.client.HTTPException, OSError)):
             get(lambda: http.client.HTTPConnection("127.0.0.1", server.port, timeout=IMPATIENCE))
-        trust = ssl.create_default_context(cafile=cert)
+        trust = ssl.create_default_context(cafile=certificate)
         assert get(lambda: http.client.HTTPSConnection("127.0.0.1", server.port, timeout=IMPATIENCE, context=trust)) == (200, b"hello\n")
 
 

@@ -23,7 +23,7 @@ PAGE = b"".join(b'vllm:%s{engine="0",model_name="demo-8b"} 1\n' % name for name 
 
 
 @pytest.fixture(params=["plain", "tls"])
-def daemon(request, peer, tmp_path, require_tool):
+def daemon(request, peer, tmp_path):
     asked = []
 
     def behave(connection, _stopped):
@@ -32,13 +32,10 @@ def daemon(request, peer, tmp_path, require_tool):
 
     port, arguments, certificate = free_port(), [], None
     if request.param == "tls":
-        cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-        subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert)
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-        subprocess.run([require_tool("openssl"), "req", "-x509", *curve, *subject], check=True, capture_output=True)
+        certificate = request.getfixturevalue("certificate")
         web = tmp_path / "web.yml"
-        web.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}")
-        arguments, certificate = [f"--web.config.file={web}"], cert
+        web.write_text(f"tls_server_config: {{cert_file: {certificate}, key_file: {certificate}}}")
+        arguments = [f"--web.config.file={web}"]
     command = [sys.executable, "-m", "kvwatch", "run", peer(behave).url, f"--web.listen-address=127.0.0.1:{port}", "--poll.interval=1s"]
     log = tmp_path / "log"
     with log.open("w") as stderr, subprocess.Popen([*command, "--log.format=json", *arguments], stderr=stderr) as process:

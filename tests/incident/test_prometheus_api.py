@@ -103,6 +103,19 @@ def test_credentials_are_sent_and_the_netrc_is_not(peer, tmp_path, monkeypatch, 
     assert one.requests[0].count("Authorization") == header.count("Authorization")
 
 
+def test_a_prometheus_with_a_certificate_is_trusted_by_its_ca_file_only(peer, tls, certificate, tmp_path):
+    url = peer(sends(answer(NONE)), tls=tls).url.removesuffix("/metrics")
+    assert PrometheusApi(url, PrometheusAccess(ca_file=certificate)).query("up", 1.0) == []
+    missing = tmp_path / "no.pem"
+    for access, fault in (
+        (PrometheusAccess(), "self-signed certificate"),
+        (PrometheusAccess(ca_file=missing), f"the CA file {missing} cannot be used: No such file or directory"),
+    ):
+        with pytest.raises(PrometheusError) as raised:
+            PrometheusApi(url, access).query("up", 1.0)
+        assert str(raised.value) == f"{url}: {fault}"
+
+
 @pytest.mark.parametrize("token", ["", "two\nlines", "\udcff"])
 def test_a_token_that_cannot_be_sent_is_never_quoted(peer, tmp_path, token):
     path = tmp_path / "token"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import socket
-import ssl
-import subprocess
 import threading
 import tracemalloc
 from functools import partial
@@ -222,29 +220,6 @@ def test_a_token_file_that_is_missing_is_named(tmp_path):
 
     assert failure.reason is FailureReason.INTERNAL
     assert "absent" in failure.detail
-
-
-@pytest.fixture(scope="module")
-def certificate(require_tool, tmp_path_factory):
-    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
-    file = tmp_path_factory.mktemp("tls") / "peer.pem"
-    subprocess.run(
-        [
-            require_tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-keyout", file, "-out", file.with_suffix(".crt"), "-days", "2", "-subj", "/CN=peer", "-addext", "subjectAltName=IP:127.0.0.1",
-        ],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    file.write_bytes(file.read_bytes() + file.with_suffix(".crt").read_bytes())
-    return file
-
-
-@pytest.fixture
-def tls(certificate):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
 
 
 def test_a_tls_peer_is_trusted_by_its_ca_file_only(peer, tls, certificate):
