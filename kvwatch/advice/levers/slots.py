@@ -86,7 +86,7 @@ def batch_that_still_pays(inputs: AdviceInputs) -> Change | None:
         lever="--max-num-seqs",
         current=None if inputs.known.max_num_seqs is None else str(inputs.known.max_num_seqs),
         proposed=str(max(1, round(found.running_then))),
-        reason=f"{number(found.running_then)} running yielded {number(found.tokens_per_second_then)} tokens/s, "
+        reason=f"{number(found.running_then)} running yielded {number(found.tokens_per_second_then)} tokens/s of prompts and answers, "
         f"{number(found.running_now)} yield {number(found.tokens_per_second_now)}",
         effect="as many tokens per second, each sooner after the last",
         caution="requests wait in the queue instead: only for those who mind inter-token latency more than time to first token",

@@ -15,19 +15,19 @@ from kvwatch.text import counted, number
 def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A smaller batch did as much work, or the same one several times as much; or a queue that no other limit explains."""
     if signals.saturation is not None:
-        return _less_than_once(signals.saturation, "", ": a larger batch no longer helps")
+        return _less_than_once(signals.saturation, "tokens/s of prompts and answers", "", ": a larger batch no longer helps")
     if signals.slowdown is not None:
-        return _less_than_once(signals.slowdown, " with contexts as long", "; /metrics does not say why")
+        return _less_than_once(signals.slowdown, "generated tokens/s", " with contexts as long", "; /metrics does not say why")
     if is_sustained(signals) and signals.recent.queue is not None and signals.fast.kv_usage is not None:
         evidence = f"{counted(signals.recent.queue.mean, 'request')} waiting, and neither KV blocks, slots nor prefill explain it"
         return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence, *_plateau(signals)))
     return None
 
 
-def _less_than_once(found: Saturation, like: str, so: str) -> Candidate:
-    """Evidence of the work of two batches, the present one and an earlier one; *like* says what the two share, *so* what follows."""
+def _less_than_once(found: Saturation, unit: str, like: str, so: str) -> Candidate:
+    """Evidence of the work, in *unit*, of the present batch and an earlier one; *like* says what the two share, *so* what follows."""
     evidence = (
-        f"{number(found.running_now)} running yield {number(found.tokens_per_second_now)} tokens/s, "
+        f"{number(found.running_now)} running yield {number(found.tokens_per_second_now)} {unit}, "
         f"{number(found.running_then)}{like} yielded {number(found.tokens_per_second_then)}{so}"
     )
     return Candidate(State.COMPUTE_BOUND, Cause.COMPUTE, (evidence,))

@@ -119,7 +119,7 @@ COLUMNS: Final = (
     Column("preemption", "Preempted", _number(lambda signals: signals.slow.preemption_ratio), numeric=True, wide=True),
     Column("tokens", "Tokens/s", _number(lambda signals: signals.generation_tokens_per_second), numeric=True, wide=True),
     Column(
-        "p99", "P99", _number(lambda signals: None if signals.e2e_latency is None else signals.e2e_latency.p99), numeric=True, wide=True
+        "p99", "E2E P99", _number(lambda signals: None if signals.e2e_latency is None else signals.e2e_latency.p99), numeric=True, wide=True
     ),
 )
 _BY_KEY: Final = {column.key: column for column in COLUMNS}
