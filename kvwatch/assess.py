@@ -18,7 +18,7 @@ from kvwatch.classifier.overflow import with_overflow
 from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
-from kvwatch.model import Alert, Assessment, EngineId, Scrape, ScrapeFailure, Signals, TargetView
+from kvwatch.model import Alert, Assessment, EngineId, Others, Scrape, ScrapeFailure, Signals, State, TargetView
 from kvwatch.runs.drift import Drift
 from kvwatch.runs.run import Run
 
@@ -67,8 +67,8 @@ class Judge:
             remembered.alerts.reconfigure(policy)
         self._drift.reconfigure(baseline)
 
-    def scraped(self, scrape: Scrape, others: Sequence[TargetView] = ()) -> Judgement:
-        """Judge a successful scrape; *others* is the last word on the targets that were named together with this one."""
+    def scraped(self, scrape: Scrape, others: Others = tuple) -> Judgement:
+        """Judge a successful scrape; *others* were named together with this target."""
         self._process_started = scrape.process_start_time
         self._of_version = self._with_version(scrape.vllm_version)
         compared = self._drift.observe(scrape)
@@ -86,13 +86,11 @@ class Judge:
             return self._of_version
         return known.model_copy(update={"vllm_version": version})
 
-    def failed(self, failure: ScrapeFailure, others: Sequence[TargetView] = ()) -> Judgement:
+    def failed(self, failure: ScrapeFailure, others: Others = tuple) -> Judgement:
         """Judge a failed scrape; *others* as in `scraped`."""
         return self._judgement(self._classifier.fail(failure), failure.at, failure, others)
 
-    def _judgement(
-        self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None, others: Sequence[TargetView]
-    ) -> Judgement:
+    def _judgement(self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None, others: Others) -> Judgement:
         """Add advice and alerts; of an engine that is no longer assessed nothing is remembered."""
         before, self._engines = self._engines, {}
         faults: list[Exception] = []
@@ -112,9 +110,10 @@ class Judge:
         return Judgement(tuple(said), about_target, self._target_alerts.conditions, tuple(faults))
 
 
-def _with_neighbours(assessments: Sequence[Assessment], others: Sequence[TargetView]) -> Iterator[tuple[Assessment, Neighbours]]:
-    """Each engine of a target with its server's other ranks, and with the engines of *others* that serve its model."""
-    replicas = {model: Peers(tuple(found)) for model, found in _by_model(others).items()}
+def _with_neighbours(assessments: Sequence[Assessment], others: Others) -> Iterator[tuple[Assessment, Neighbours]]:
+    """Each engine with its server's other ranks and, where something binds, with the engines of *others* that serve its model."""
+    binds = any(one.verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND) for one in assessments)
+    replicas = {model: Peers(tuple(found)) for model, found in _by_model(others() if binds else ()).items()}
     ranks: defaultdict[object, list[Signals]] = defaultdict(list)
     for assessment in assessments:
         if assessment.signals is not None:

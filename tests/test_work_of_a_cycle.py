@@ -172,3 +172,16 @@ def lines_of_judging(engines: int) -> int:
 def test_four_times_the_engines_cost_four_times_as_much() -> None:
     """They are ranks of one server, each of which looks at the others: at all of them once, not each at each."""
     assert lines_of_judging(120) == pytest.approx(4 * lines_of_judging(30), rel=0.05)
+
+
+def test_the_other_targets_are_asked_once_and_only_where_something_binds() -> None:
+    """There may be hundreds of them, and each target would look at all of the others after every poll."""
+    judge, states = judge_for(Settings(), interval=1.0), set()
+    with Reader(RECORDING, pytest.fail) as reader:
+        for entry in islice(reader, BEFORE):
+            assert entry.body is not None
+            others = Mock(return_value=())
+            (engine,) = judge.scraped(parse_scrape(entry.body, entry.t, entry.t), others).assessments
+            assert others.call_count == (engine.verdict.state is State.KV_BOUND)
+            states.add(engine.verdict.state)
+    assert states == {State.UNKNOWN, State.HEALTHY, State.KV_BOUND}

@@ -15,7 +15,7 @@ from kvwatch.alerts.state import AlertState
 from kvwatch.alerts.target_down import Failures, describe
 from kvwatch.alerts.times import EVIDENCE_SECONDS, at_least
 from kvwatch.config.policy import Policy
-from kvwatch.model import Alert, BaselineComparison, Change, ScrapeFailure, Signals, TargetView, Verdict
+from kvwatch.model import Alert, BaselineComparison, Change, Others, ScrapeFailure, Signals, Verdict
 
 
 class _Announced:
@@ -88,11 +88,11 @@ class TargetAlerts:
         """As `EngineAlerts.conditions`."""
         return _conditions((self._down,))
 
-    def update(self, at: float, failure: ScrapeFailure | None, others: Sequence[TargetView] = ()) -> tuple[Alert, ...]:
+    def update(self, at: float, failure: ScrapeFailure | None, others: Others = tuple) -> tuple[Alert, ...]:
         """What fires after a scrape that ended in ``failure``, or well (``None``); *others* were named together with this target."""
         self._last_failure = failure or self._last_failure
         alert = self._down.update(at, self._failures.mostly(at, failure), partial(self._describe, others))
         return () if alert is None else (alert,)
 
-    def _describe(self, others: Sequence[TargetView]) -> str:
-        return TARGET_DOWN.summary if self._last_failure is None else describe(self._last_failure, others)
+    def _describe(self, others: Others) -> str:
+        return TARGET_DOWN.summary if self._last_failure is None else describe(self._last_failure, others())

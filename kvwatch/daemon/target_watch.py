@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
@@ -13,7 +13,7 @@ from kvwatch.config.settings import TargetSettings
 from kvwatch.daemon.watch_log import announce
 from kvwatch.errors import ScrapeError
 from kvwatch.exporter.metrics.telemetry import Telemetry
-from kvwatch.model import MOST_ENGINES, Assessment, Cause, FailureReason, Scrape, ScrapeFailure, State, TargetView, Verdict
+from kvwatch.model import MOST_ENGINES, Assessment, Cause, FailureReason, Others, Scrape, ScrapeFailure, State, TargetView, Verdict
 from kvwatch.runs.run import Run
 
 _log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class TargetWatch:
         clock: Clock,
         telemetry: Telemetry,
         publish: Callable[[TargetWatch, TargetView], None],
-        others: Callable[[], Sequence[TargetView]],
+        others: Others,
     ) -> None:
         self.target = target
         self._interval = interval
@@ -108,7 +108,7 @@ class TargetWatch:
     def _look(self) -> tuple[Scrape | ScrapeFailure, Judgement]:
         try:
             scrape = self._read()
-            return scrape, self._judge.scraped(scrape, self._others())
+            return scrape, self._judge.scraped(scrape, self._others)
         except ScrapeError as error:
             failure = ScrapeFailure(self._clock.monotonic(), error.reason, error.detail)
         except Exception as error:  # noqa: BLE001 - an error of ours must not end the watch: it is logged, counted and shown
@@ -118,7 +118,7 @@ class TargetWatch:
 
     def _judge_failure(self, failure: ScrapeFailure) -> Judgement:
         try:
-            return self._judge.failed(failure, self._others())
+            return self._judge.failed(failure, self._others)
         except Exception:  # noqa: BLE001 - see above; what can still be said is that nothing is known
             _log.exception("judge.broke", target=self.target.name)
             verdict = Verdict(None, State.UNKNOWN, Cause.UNREACHABLE, (f"{failure.reason}: {failure.detail}",), failure.at)

@@ -20,7 +20,17 @@ from kvwatch.model.scrape import (
     counters_with,
 )
 from kvwatch.model.signals import GaugeStats, Quantiles, Saturation, Signals, Window
-from kvwatch.model.verdict import Alert, Assessment, BaselineComparison, BaselineLine, Change, TargetView, Verdict, recommended_max_num_seqs
+from kvwatch.model.verdict import (
+    Alert,
+    Assessment,
+    BaselineComparison,
+    BaselineLine,
+    Change,
+    Others,
+    TargetView,
+    Verdict,
+    recommended_max_num_seqs,
+)
 from kvwatch.model.vocabulary import CAUSES, Cause, EngineId, FailureReason, Severity, State
 
 __all__ = [
@@ -40,6 +50,7 @@ __all__ = [
     "FailureReason",
     "GaugeStats",
     "Histogram",
+    "Others",
     "Quantiles",
     "Saturation",
     "Scrape",

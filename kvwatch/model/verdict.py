@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvwatch.model.scrape import EngineConfig, ScrapeFailure
@@ -119,6 +119,10 @@ class TargetView:
     sources: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     """What whoever named the target says of it beside its address, such as namespace, pod and node."""
+
+
+Others = Callable[[], Sequence[TargetView]]
+"""Gives the last word on the targets named together with one: asked only where something hangs on it, for there may be hundreds."""
 
 
 def recommended_max_num_seqs(advice: Sequence[Change]) -> int | None:

@@ -535,7 +535,7 @@ def test_target_down_tells_whether_the_others_answer(others: list[str], said: st
     alerts = TargetAlerts(POLL)
     failure = {"up": None, "new": None, "down": failed(FailureReason.CONNECT)}
     views = [TargetView(one, one, 5.0, at=None if one == "new" else 1.0, failure=failure[one]) for one in others]
-    fired = [alerts.update(float(at), failed(FailureReason.CONNECT), views) for at in range(0, 300, 5)]
+    fired = [alerts.update(float(at), failed(FailureReason.CONNECT), lambda: views) for at in range(0, 300, 5)]
     assert said in fired[-1][0].description
 
 
