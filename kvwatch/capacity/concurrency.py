@@ -80,9 +80,8 @@ class SequenceSizes:
 
     def part_of(self, pool: float) -> float | None:
         """Tokens of the *pool* that a sequence takes at its end, its part of what as many as fit share included."""
-        if self.at_end is None or not self.shared or self.shared >= pool:
-            return self.at_end
-        return self.at_end * pool / (pool - self.shared)
+        end, shared = self.at_end, self.shared
+        return end if end is None or not shared or shared >= pool else end * pool / (pool - shared)
 
 
 def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape | None = None) -> ConcurrencyLimit | None:
@@ -93,10 +92,11 @@ def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape
     As many as fit when all have grown to their end: on average each is half an output short of it, which is the headroom, and is far
     more than the one block vLLM keeps for itself. Where that end is not known, as many as fit as they are seen, with a fifth left free.
     """
-    if shape is not None and shape.fixed and sizes.at_end:
-        return _limit_by_blocks(shape, sizes.at_end)
-    if pool and sizes.at_end:
-        return limit_by_end(pool, sizes.at_end, sizes.shared or 0.0)
+    end = sizes.at_end
+    if shape is not None and shape.fixed and end:
+        return _limit_by_blocks(shape, end)
+    if pool and end:
+        return limit_by_end(pool, end, sizes.shared or 0.0)
     if pool and sizes.held:
         return _limit_by_present_size(pool, sizes.held)
     return _limit_by_share(sizes.share) if sizes.share else None
