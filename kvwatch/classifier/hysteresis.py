@@ -15,6 +15,8 @@ ONSET_SECONDS: Final = 4.0
 """To leave health, and to find an engine without work: two polls at the default interval."""
 RECOVERY_SECONDS: Final = 10.0
 """To leave a bound state while there is work, or to change from one cause of it to another: three polls (``kv_admission``)."""
+_EARLY: Final = 0.1
+"""Part of the interval by which polls may be nearer than it says: the third of three is not to miss by that (``chat_open_v032``)."""
 
 
 class Hysteresis:
@@ -25,6 +27,7 @@ class Hysteresis:
 
     def __init__(self, interval: float) -> None:
         self._onset = ONSET_SECONDS if interval < 2 * ONSET_SECONDS else 0.0
+        self._recovery = RECOVERY_SECONDS - _EARLY * interval
         self.confirmed: Candidate | None = None
         self.since: float = 0.0
         self._state_missed_at: float | None = None
@@ -59,5 +62,5 @@ class Hysteresis:
         if candidate.sustained and (now.state is State.HEALTHY or candidate.cause is Cause.STALLED or not self._onset):
             return True  # the last: it lasted from one poll to the next, and they are far apart
         missed_at = self._cause_missed_at if candidate.state is now.state else self._state_missed_at
-        wait = self._onset if now.state is State.HEALTHY or candidate.cause is Cause.IDLE else RECOVERY_SECONDS
+        wait = self._onset if now.state is State.HEALTHY or candidate.cause is Cause.IDLE else self._recovery
         return missed_at is not None and at - missed_at >= wait

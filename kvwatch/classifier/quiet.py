@@ -34,7 +34,8 @@ class Quiet:
         """The highest KV usage (share) since the last token."""
         self._life_at = 0.0
         self._prompt_under_way = False
-        self._longest = 0.0
+        self.longest_step = 0.0
+        """The longest quiet spell (s) of the engine's own."""
         self._longest_at = 0.0
         self.stalled_until: float | None = None
         """`at` of the scrape at which something moved again after the last stall."""
@@ -60,7 +61,7 @@ class Quiet:
         """A restart or a gap: what was seen before counts no more; what is known of the steps only goes with the process."""
         self._last = None
         if restarted:
-            self._longest, self.stalled_until = 0.0, None
+            self.longest_step, self.stalled_until = 0.0, None
 
     def seconds_without_progress(self) -> float | None:
         """Seconds since a token came out or a prompt got further while there was work to do; ``None`` when there is none."""
@@ -76,7 +77,7 @@ class Quiet:
 
     def steps_fill(self, seconds: float) -> bool:
         """Whether steps of this engine's own are so long that *seconds* hold only a few of them, and rates over it vary by themselves."""
-        return _FEW_STEPS * self._longest > seconds
+        return _FEW_STEPS * self.longest_step > seconds
 
     def patience(self) -> float:
         """Seconds without movement after which this engine is no longer in a slow step: the policy's, or what its own spells teach.
@@ -85,7 +86,7 @@ class Quiet:
         as long as a whole prompt takes.
         """
         step = max(self.stall, self._mean_prefill()) * _PATIENCE if self._prompt_under_way else self.stall
-        return max(step, _PATIENCE * self._longest)
+        return max(step, _PATIENCE * self.longest_step)
 
     def _mean_prefill(self) -> float:
         """Seconds from the admission of a request to its first token, over the life of the engine; 0 while nothing is known."""
@@ -98,11 +99,11 @@ class Quiet:
         A step without chunks takes as long as a prompt does, and while it lasts the gauges do not show that one has come.
         """
         if at - self._longest_at > _REMEMBERED_SECONDS:
-            self._longest = 0.0
+            self.longest_step = 0.0
         if seconds > _PATIENCE * max(self.patience(), self._mean_prefill()):
             self.stalled_until = at
-        elif seconds > self._longest:
-            self._longest, self._longest_at = seconds, at
+        elif seconds > self.longest_step:
+            self.longest_step, self._longest_at = seconds, at
 
 
 def has_work(snapshot: Snapshot) -> bool:

@@ -121,6 +121,7 @@ def derive(
         held_at_rest=history.traffic.held_at_rest,
         held_beyond=beyond,
         stall_patience=history.quiet.patience(),
+        longest_step=history.quiet.longest_step,
         ceiling_known=known.max_num_seqs is not None,
         ceiling_proven=proven_ceiling == history.highest_running,
         seconds_without_progress=history.quiet.seconds_without_progress(),

@@ -157,6 +157,8 @@ class Signals:
     """Share of the pool held beyond what requests as long as those that finished in the slow window explain; ``None`` where none is."""
     stall_patience: float = 0.0
     """Seconds without any movement that may still be one of this engine's own slow steps."""
+    longest_step: float = 0.0
+    """Seconds that this engine's longest step of late took without any number moving."""
     ceiling_known: bool = False
     """Whether `running_ceiling` is max_num_seqs as given."""
     ceiling_proven: bool = False

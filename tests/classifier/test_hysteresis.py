@@ -53,6 +53,14 @@ def test_polls_far_apart_are_sustained_evidence_by_themselves():
     assert said([OK, SLOTS], interval=15.0) == [OK, SLOTS]
 
 
+@pytest.mark.parametrize(("at", "cause"), [(9.4, Cause.SEQUENCE_SLOTS), (9.5, Cause.OK)])
+def test_the_third_poll_counts_where_it_comes_half_a_second_early(at, cause):
+    settled = Hysteresis(5.0)
+    for moment, found in ((-5.0, SLOTS), (0.0, OK), (5.0, OK)):
+        settled.settle(Candidate(*found, ()), at=moment)
+    assert settled.settle(Candidate(*OK, ()), at=at).cause is cause
+
+
 def test_health_that_lasted_from_one_poll_to_the_next_is_believed_where_they_are_far_apart():
     for interval, expected in ((5.0, Cause.PREEMPTING), (15.0, Cause.OK)):
         settled = Hysteresis(interval)

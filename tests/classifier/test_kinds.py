@@ -375,3 +375,17 @@ def test_room_while_a_long_prompt_is_computed_is_no_room_for_the_next(interval):
     gains = {"prompt": 2500.0, "finished": 0.05, "first_tokens": 0.05}
     said = play(((400, lambda t: busy(1.0, usage(t), 20.0, waiting=6.0, **gains)),), interval)
     assert causes(said, 60, 400) == {"admission"}
+
+
+@pytest.mark.parametrize("step", [7, 8, 9])
+def test_few_long_sequences_whose_steps_are_long_stay_short_of_blocks_between_two_steps(step):
+    """Two prompts are computed, each in one step, and meanwhile all gauges show the batch that was left behind, in a cool cache.
+
+    Polled each second: of such steps rarer polls see only a part.
+    """
+    left, one_more = busy(1.0, 0.23, 0.0), busy(2.0, 0.43, 0.0)
+    thrown, full = busy(3.0, 0.7, 20.0, waiting=1.0, preemptions=1.0), busy(4.0, 0.99, 400.0, waiting=1.0)
+    moves = busy(2.0, 0.43, 2.0, first_tokens=1.0, prompt=1000.0)
+    lap = (thrown, *[left] * step, moves, *[one_more] * step, *[full] * 9)
+    said = play(((20, busy(2.0, 0.3, 20.0)), (400, lambda t: lap[int(t) % len(lap)])), 1.0)
+    assert causes(said, 150, 400) <= {"preempting", "admission"}

@@ -67,9 +67,11 @@ def test_plenty_of_room_is_a_cache_below_half_that_one_more_would_not_fill(usage
     assert pressure.has_plenty_of_room(signals(every={"kv_usage": steady(usage)}, sequence_share=share)) is roomy
 
 
-@pytest.mark.parametrize(("cool", "over"), [(None, False), (3.9, False), (4.0, True)])
-def test_trouble_is_over_after_four_cool_seconds(cool, over):
-    assert pressure.is_over(signals(cool_seconds=cool)) is over
+@pytest.mark.parametrize(
+    ("cool", "step", "over"), [(None, 0.0, False), (3.9, 3.0, False), (4.0, 3.0, True), (8.9, 9.0, False), (9.0, 9.0, True)]
+)
+def test_trouble_is_over_after_four_cool_seconds_or_the_longest_step(cool, step, over):
+    assert pressure.is_over(signals(cool_seconds=cool, longest_step=step)) is over
 
 
 def test_a_hot_cache_under_a_batch_that_swings_says_between_what():

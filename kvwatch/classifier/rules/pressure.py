@@ -91,8 +91,11 @@ def has_plenty_of_room(signals: Signals) -> bool:
 
 
 def is_over(signals: Signals) -> bool:
-    """For several seconds nobody waited or was preempted, and the cache was cool: what the windows remember does not happen now."""
-    return signals.cool_seconds is not None and signals.cool_seconds >= _OVER
+    """For several seconds nobody waited or was preempted, and the cache was cool: what the windows remember does not happen now.
+
+    For longer than its longest step, because between two steps all gauges show the moment before (``real_few_long``).
+    """
+    return signals.cool_seconds is not None and signals.cool_seconds >= max(_OVER, signals.longest_step)
 
 
 def share_of_steps_with_prefill(signals: Signals) -> float | None:
