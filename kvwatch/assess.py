@@ -18,7 +18,7 @@ from kvwatch.classifier.overflow import with_overflow
 from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import KnownConfig, Policy
 from kvwatch.config.settings import Settings
-from kvwatch.model import Alert, Assessment, EngineId, Others, Scrape, ScrapeFailure, Signals, State, TargetView
+from kvwatch.model import Alert, Assessment, BaselineComparison, EngineId, Others, Scrape, ScrapeFailure, Signals, State, TargetView
 from kvwatch.runs.drift import Drift
 from kvwatch.runs.run import Run
 
@@ -32,7 +32,7 @@ class Judgement:
     conditions: Mapping[str, bool] = field(default_factory=dict)
     """`TargetView.conditions`."""
     faults: tuple[Exception, ...] = ()
-    """Errors of kvwatch's own while it looked for advice; the engines they concern have none, and nothing else changed."""
+    """Errors of kvwatch's own: an engine is without verdict, advice or comparison, or an alert without text, and nothing else changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,18 @@ class Judge:
         """Judge a successful scrape; *others* were named together with this target."""
         self._process_started = scrape.process_start_time
         self._of_version = self._with_version(scrape.vllm_version)
-        compared = self._drift.observe(scrape)
+        compared, faults = self._compared(scrape)
         assessments = [
             replace(one, baseline=compared.get(one.verdict.engine)) if compared else one
             for one in with_overflow(self._classifier.observe(scrape), scrape.engines_dropped)
         ]
-        return self._judgement(assessments, scrape.at, None, others)
+        return self._judgement(assessments, scrape.at, None, others, faults)
+
+    def _compared(self, scrape: Scrape) -> tuple[Mapping[EngineId | None, BaselineComparison], Sequence[Exception]]:
+        try:
+            return self._drift.observe(scrape), ()
+        except Exception as error:  # noqa: BLE001 - a comparison that fails is none
+            return {}, (error,)
 
     def _with_version(self, version: str | None) -> KnownConfig:
         known = self._known
@@ -90,10 +96,17 @@ class Judge:
         """Judge a failed scrape; *others* as in `scraped`."""
         return self._judgement(self._classifier.fail(failure), failure.at, failure, others)
 
-    def _judgement(self, assessments: Sequence[Assessment], at: float, failure: ScrapeFailure | None, others: Others) -> Judgement:
+    def _judgement(
+        self,
+        assessments: Sequence[Assessment],
+        at: float,
+        failure: ScrapeFailure | None,
+        others: Others,
+        not_compared: Sequence[Exception] = (),
+    ) -> Judgement:
         """Add advice and alerts; of an engine that is no longer assessed nothing is remembered."""
         before, self._engines = self._engines, {}
-        faults: list[Exception] = []
+        faults = [*not_compared, *self._classifier.faults]
         said = []
         for assessment, neighbours in _with_neighbours(assessments, others):
             engine = assessment.verdict.engine
@@ -104,6 +117,7 @@ class Judge:
             except Exception as error:  # noqa: BLE001 - advice that fails must cost neither this engine its alerts nor another one anything
                 faults.append(error)
             alerts = remembered.alerts.update(at, assessment.verdict, signals, advice, assessment.baseline)
+            faults += remembered.alerts.faults
             conditions = remembered.alerts.conditions
             said.append(replace(assessment, signals=signals, advice=advice, alerts=alerts, conditions=conditions))
         about_target = self._target_alerts.update(at, failure, others)

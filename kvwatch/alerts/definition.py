@@ -83,3 +83,7 @@ class EngineAlert(AlertDefinition):
     describe: Description = field(kw_only=True)
     seconds_before: Callable[[Facts], float] = field(default=lambda _facts: 0.0, kw_only=True)
     """For how long the numbers say that the condition has held already, where they do: polls that were lost then count too."""
+
+    def seen(self, facts: Facts) -> tuple[bool | None, float]:
+        """Whether the condition holds, and for how long it has already."""
+        return self.condition(facts), self.seconds_before(facts)

@@ -27,11 +27,20 @@ class _Announced:
             for_seconds=definition.for_seconds, hold=definition.hold_seconds, evidence=at_least(EVIDENCE_SECONDS, interval)
         )
         self._text = definition.summary
+        self.faults: tuple[Exception, ...] = ()
+        """Errors of kvwatch's own at the last update: a condition that fails is one that was not seen, a text that fails is the summary."""
 
-    def update(self, at: float, holds: bool | None, describe: Callable[[], str], before: float = 0.0) -> Alert | None:
-        """The alert if it fires at *at*; see `AlertState.step`."""
-        if holds:
-            self._text = describe()
+    def update(self, at: float, seen: Callable[[], tuple[bool | None, float]], describe: Callable[[], str]) -> Alert | None:
+        """The alert if it fires at *at*; *seen* is whether its condition holds, and for how long it has already: see `AlertState.step`."""
+        self.faults = ()
+        try:
+            holds, before = seen()
+        except Exception as error:  # noqa: BLE001 - an alert that fails must cost no other one anything
+            self.faults, holds, before = (error,), None, 0.0
+        try:
+            self._text = describe() if holds else self._text
+        except Exception as error:  # noqa: BLE001 - better a page with little text than none
+            self.faults, self._text = (error,), self.definition.summary
         self.state.step(at, holds, before=before)
         if self.state.since is None:
             return None
@@ -69,10 +78,14 @@ class EngineAlerts:
         """What fires after a poll; ``signals`` is ``None`` where it failed. `Alert.since` is when it began to fire."""
         facts = Facts(self._policy, verdict, signals, advice, baseline)
         firing = (
-            known.update(at, definition.condition(facts), partial(definition.describe, facts), definition.seconds_before(facts))
-            for definition, known in self._alerts
+            known.update(at, partial(definition.seen, facts), partial(definition.describe, facts)) for definition, known in self._alerts
         )
         return tuple(alert for alert in firing if alert is not None)
+
+    @property
+    def faults(self) -> tuple[Exception, ...]:
+        """Errors of kvwatch's own at the last update; the alerts they concern kept what they had, and nothing else changed."""
+        return tuple(fault for _, known in self._alerts for fault in known.faults)
 
 
 class TargetAlerts:
@@ -91,7 +104,8 @@ class TargetAlerts:
     def update(self, at: float, failure: ScrapeFailure | None, others: Others = tuple) -> tuple[Alert, ...]:
         """What fires after a scrape that ended in ``failure``, or well (``None``); *others* were named together with this target."""
         self._last_failure = failure or self._last_failure
-        alert = self._down.update(at, self._failures.mostly(at, failure), partial(self._describe, others))
+        failing = self._failures.mostly(at, failure)
+        alert = self._down.update(at, lambda: (failing, 0.0), partial(self._describe, others))
         return () if alert is None else (alert,)
 
     def _describe(self, others: Others) -> str:

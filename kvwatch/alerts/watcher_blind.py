@@ -8,7 +8,7 @@ from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
 from kvwatch.alerts.promql import cause_among
-from kvwatch.alerts.wording import advised, evidence_of, sentence
+from kvwatch.alerts.wording import evidence_of, sentence
 from kvwatch.model import CAUSES, Cause, Severity, State
 
 _FIRST: Final[Mapping[Cause, str]] = MappingProxyType(
@@ -17,7 +17,10 @@ _FIRST: Final[Mapping[Cause, str]] = MappingProxyType(
         Cause.STALE: "see in vLLM's log whether this engine's process has died: its siblings answer, and it may still be sent work",
         Cause.NO_VLLM_METRICS: "check that the URL is vLLM's /metrics and not a proxy's or a router's",
         Cause.STATS_DISABLED: "start vLLM without --disable-log-stats",
-        Cause.AMBIGUOUS: "compare the target's /metrics with the names in kvwatch_signal_source_info",
+        Cause.AMBIGUOUS: (
+            "see whether several servers answer under this address; if it is one, compare its /metrics with the names in "
+            "kvwatch_signal_source_info, for an upgrade of vLLM may have renamed some"
+        ),
     }
 )
 
@@ -32,9 +35,7 @@ def condition(facts: Facts) -> bool | None:
 def describe(facts: Facts) -> str:
     """Why kvwatch cannot see; no other alert can fire meanwhile."""
     verdict = facts.verdict
-    otherwise = _FIRST.get(verdict.cause, "look up the cause in the runbook")
-    first = otherwise if verdict.cause is Cause.STALE else advised(facts.advice, otherwise)
-    return sentence(verdict, f"{evidence_of(verdict)}, so no other alert can fire", first)
+    return sentence(verdict, f"{evidence_of(verdict)}, so no other alert can fire", _FIRST[verdict.cause])
 
 
 ALERT: Final = EngineAlert(

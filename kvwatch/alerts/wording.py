@@ -40,7 +40,7 @@ def advised(advice: Sequence[Change], otherwise: str) -> str:
         return otherwise
     first = advice[0]
     if first.proposed is None:
-        return first.lever if first.current is None else f"{first.lever}, {first.current} now: {first.reason}"
+        return f"{first.lever}{'' if first.current is None else f', {first.current} now'}: {first.reason}"
     return (
         f"{first.lever} {first.proposed}"
         if first.current is None

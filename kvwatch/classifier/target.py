@@ -30,6 +30,8 @@ class TargetClassifier:
         self._cpu: list[tuple[float, float]] = []
         self._failing_since: float | None = None
         self._ranks = RanksSeen()
+        self.faults: tuple[Exception, ...] = ()
+        """Errors of kvwatch's own at the last scrape: the engines they concern are unknown, and nothing else changed."""
 
     def reconfigure(self, policy: Policy, known: KnownConfig) -> None:
         """Judge by another policy, and by what the operator knows now, with what is remembered of every engine."""
@@ -40,7 +42,7 @@ class TargetClassifier:
 
     def observe(self, scrape: Scrape) -> tuple[Assessment, ...]:
         """Judge every engine after a successful scrape, in order of model name and engine."""
-        self._failing_since = None
+        self._failing_since, self.faults = None, ()
         answer = self._processes.look(scrape)
         if answer is Answer.STRAY and self._engines:
             said = IN_TURN if self._processes.alternate(scrape.at) else _STRAY
@@ -58,6 +60,7 @@ class TargetClassifier:
 
     def fail(self, failure: ScrapeFailure) -> tuple[Assessment, ...]:
         """Every known engine is unknown, and why; one assessment without engine while none is known."""
+        self.faults = ()
         if self._failing_since is None:
             self._failing_since = failure.at
         cause = failure.reason.cause
@@ -70,8 +73,16 @@ class TargetClassifier:
         classifier = self._engines.get(snapshot.engine)
         if classifier is None:
             classifier = self._engines[snapshot.engine] = EngineClassifier(snapshot.engine, self._policy, self._interval)
+        try:
+            return classifier.observe(snapshot, self._context(snapshot, scrape, cpu), answer, in_turn=in_turn)
+        except Exception as error:  # noqa: BLE001 - what fails for one engine must cost no other one its verdict
+            self.faults = (*self.faults, error)
+            broken = Candidate(State.UNKNOWN, Cause.AMBIGUOUS, (f"kvwatch failed: {type(error).__name__}, its log says where",))
+            return classifier.confirm(broken, scrape.at)
+
+    def _context(self, snapshot: Snapshot, scrape: Scrape, cpu: float | None) -> EngineContext:
         ranks = self._ranks.beside(snapshot)
-        context = EngineContext(
+        return EngineContext(
             capacity_tokens=pool_tokens(snapshot.config, ranks, self._known),
             shape=shape_of(snapshot.config, ranks),
             known=self._known,
@@ -79,7 +90,6 @@ class TargetClassifier:
             gpu=scrape.gpu_utilization,
             http_requests=scrape.http_requests if len(scrape.snapshots) == 1 else None,
         )
-        return classifier.observe(snapshot, context, answer, in_turn=in_turn)
 
     def _missing(self, scrape: Scrape) -> list[Assessment]:
         """Engines that were there and are not in this scrape; forgotten after a while."""

@@ -74,8 +74,8 @@ class TargetWatch:
         ended = self._clock.monotonic()
         failure = found if isinstance(found, ScrapeFailure) else None
         for fault in judgement.faults:
-            _log.error("advice.broke", target=self.target.name, exc_info=fault)
-            self._telemetry.advice_failed(self.target.name)
+            _log.error("engine.broke", target=self.target.name, exc_info=fault)
+            self._telemetry.engine_broke(self.target.name)
         before = self.view
         self.view = TargetView(
             name=before.name,

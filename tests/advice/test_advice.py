@@ -366,7 +366,7 @@ def test_a_full_cache_without_a_queue_is_only_a_hint_to_scale():
         (Cause.NO_VLLM_METRICS, "the target's address"),
         (Cause.STATS_DISABLED, "--disable-log-stats"),
         (Cause.ASLEEP, "POST /wake_up"),
-        (Cause.AMBIGUOUS, "one target per process"),
+        (Cause.AMBIGUOUS, "one target per process, with names that kvwatch knows"),
     ],
 )
 def test_what_hides_the_numbers_is_named_even_without_signals(cause, lever):

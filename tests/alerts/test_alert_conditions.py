@@ -128,14 +128,14 @@ def test_a_storm_names_one_number_for_the_proxy_and_the_server(given: tuple[Chan
 
 @pytest.mark.parametrize(
     ("cause", "name", "after"),
-    [(Cause.ADMISSION, "KVBound", 120.0), (Cause.SEQUENCE_SLOTS, "ComputeBound", 300.0), (Cause.STATS_DISABLED, "WatcherBlind", 300.0)],
+    [(Cause.ADMISSION, "KVBound", 120.0), (Cause.SEQUENCE_SLOTS, "ComputeBound", 300.0)],
 )
 @pytest.mark.parametrize(
     ("given", "first"),
     [
         (advice("--max-num-seqs", "32", "11"), "First: --max-num-seqs 32 → 11."),
         (advice("--max-num-seqs", None, "11"), "First: --max-num-seqs 11."),
-        (advice("look at the host", None, None), "First: look at the host."),
+        (advice("look at the host", None, None), "First: look at the host: why."),
         (advice("replicas", "1", None), "First: replicas, 1 now: why."),
     ],
 )
@@ -145,6 +145,27 @@ def test_a_warning_starts_with_the_first_piece_of_advice(
     (fired,) = held(EngineAlerts(Policy(), POLL), after, verdict(cause, "seen"), signals(), given)
     assert fired.name == name
     assert fired.description.endswith(first)
+
+
+@pytest.mark.parametrize(
+    ("cause", "first"),
+    [
+        (Cause.WARMING_UP, "see whether vLLM restarts in a loop"),
+        (Cause.STALE, "see in vLLM's log whether this engine's process has died: its siblings answer, and it may still be sent work"),
+        (Cause.NO_VLLM_METRICS, "check that the URL is vLLM's /metrics and not a proxy's or a router's"),
+        (Cause.STATS_DISABLED, "start vLLM without --disable-log-stats"),
+        (
+            Cause.AMBIGUOUS,
+            "see whether several servers answer under this address; if it is one, compare its /metrics with the names in "
+            "kvwatch_signal_source_info, for an upgrade of vLLM may have renamed some",
+        ),
+    ],
+)
+def test_blindness_says_what_to_look_at_for_each_of_its_causes(cause: Cause, first: str) -> None:
+    (fired,) = held(
+        EngineAlerts(Policy(), POLL), 300.0, verdict(cause, "seen"), signals(), advice("its levers are on the page", None, None)
+    )
+    assert fired.description == f"Engine 0 of demo-8b (unknown, {cause}): seen, so no other alert can fire. First: {first}."
 
 
 def test_a_storm_ends_with_the_state_or_ninety_seconds_after_it_was_last_found() -> None:

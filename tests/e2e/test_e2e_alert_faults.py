@@ -185,7 +185,7 @@ def look(url: str, at: float, seen: Seen) -> None:
                 alerts[labels["target"], labels.get("engine", ""), labels["alert"]] = bool(value)
             elif name == "kvwatch_state" and value:
                 states[labels["target"], labels["engine"]] = labels["state"]
-            elif name == "kvwatch_advice_faults_total":
+            elif name == "kvwatch_engine_faults_total":
                 seen.advice_faults = max(seen.advice_faults, value)
     seen.alerts.append((at, alerts))
     seen.states.append(states)

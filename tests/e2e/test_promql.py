@@ -252,7 +252,7 @@ CONTRACT: dict[str, set[str]] = {
     "config_last_reload_success_timestamp_seconds": set(),
     "shards": {"shard"},
     "collect_faults_total": set(),
-    "advice_faults_total": {"target"},
+    "engine_faults_total": {"target"},
 }
 """Names and labels that users rely on: they change through the changelog only."""
 

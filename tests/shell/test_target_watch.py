@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from shell_fakes import ENGINE, FakeClock, scrape, snapshot
 
-from kvwatch.advice import remembered
 from kvwatch.assess import judge_for
 from kvwatch.config.settings import Settings, TargetSettings
 from kvwatch.daemon.target_watch import TargetWatch
@@ -211,12 +210,15 @@ def test_an_engine_that_vanishes_is_stale_and_comes_back(watched, events):
     assert {a.verdict.state for a in view.assessments} == {State.HEALTHY}
 
 
-def test_advice_that_broke_is_counted_and_the_view_is_published_all_the_same(monkeypatch):
+@pytest.mark.parametrize("step", ["kvwatch.advice.remembered.advise", "kvwatch.classifier.target.pool_tokens"])
+def test_what_broke_for_an_engine_is_counted_and_logged_and_the_view_is_published_all_the_same(monkeypatch, events, step):
     def breaks(*_, **__):
         raise ZeroDivisionError("an error of ours")
 
-    monkeypatch.setattr(remembered, "advise", breaks)
+    monkeypatch.setattr(step, breaks)
     watched = Watched()
     view = watched.tick(lambda at: scrape(at, snapshot(at)))
-    assert (view.failure, view.assessments[0].advice) == (None, ())
-    assert watched.telemetry.registry.get_sample_value("kvwatch_advice_faults_total", {"target": "demo"}) == 1
+    assert [event["target"] for event in events if event["event"] == "engine.broke"] == ["demo"]
+    assert view.failure is None
+    assert [one.verdict.engine for one in view.assessments] == [ENGINE]
+    assert watched.telemetry.registry.get_sample_value("kvwatch_engine_faults_total", {"target": "demo"}) == 1

@@ -132,10 +132,13 @@ _BLIND: Final = {
     Cause.STATS_DISABLED: ("--disable-log-stats", "set", "removed", "with it vLLM reports none of its own numbers"),
     Cause.ASLEEP: ("POST /wake_up", None, None, "the engine sleeps, its numbers stand still"),
     Cause.AMBIGUOUS: (
-        "one target per process",
+        "one target per process, with names that kvwatch knows",
         None,
         None,
-        "look up whether several servers answer under this address, and give kvwatch each by its own (dns+http:// for a headless Service)",
+        (
+            "see the evidence: several servers under this address need a target each (dns+http:// for a headless Service), and a number "
+            "that is missing may have another name since an upgrade of vLLM (kvwatch_signal_source_info)"
+        ),
     ),
 }
 
