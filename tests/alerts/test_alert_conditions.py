@@ -156,8 +156,10 @@ def test_a_warning_starts_with_the_first_piece_of_advice(
         (Cause.STATS_DISABLED, "start vLLM without --disable-log-stats"),
         (
             Cause.AMBIGUOUS,
-            "see whether several servers answer under this address; if it is one, compare its /metrics with the names in "
-            "kvwatch_signal_source_info, for an upgrade of vLLM may have renamed some",
+            (
+                "see whether several servers answer under this address; if it is one, compare its /metrics with the names in "
+                "kvwatch_signal_source_info, for an upgrade of vLLM may have renamed some"
+            ),
         ),
     ],
 )
@@ -372,6 +374,12 @@ def test_no_objective_no_latency_alert() -> None:
 def test_a_missed_objective_is_told_with_the_number_and_the_objective() -> None:
     (fired,) = held(EngineAlerts(OBJECTIVES, POLL), 300.0, verdict(Cause.OK), SLOW_FIRST_TOKEN)
     assert "time to first token 2.1 s at the 95th percentile (objective 2 s)" in fired.description
+
+
+def test_a_latency_exactly_at_its_objective_is_not_among_those_that_are_missed() -> None:
+    met = replace(SLOW_FIRST_TOKEN, inter_token_latency=p95(0.1))
+    (fired,) = held(EngineAlerts(OBJECTIVES, POLL), 300.0, verdict(Cause.OK), met)
+    assert "): time to first token 2.1 s at the 95th percentile (objective 2 s). First: " in fired.description
 
 
 def replicas(current: str, proposed: str) -> tuple[Change, ...]:

@@ -21,7 +21,6 @@ ALERTS = Target(
     ),
     bar=0.95,
     equivalent={
-        "@dataclass(frozen=True, slots=True)": "without slots: nobody gives one a new attribute",
         "self._not_before = now + min(2.0 ** min(self._failures - 1, 10), _LONGEST_BACKOFF, self._resend)": "32 s and more are 30",
         "labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)": _BY_NAME,
         "hold_seconds: float = field(default=HOLD_SECONDS, kw_only=True)": _BY_NAME,
