@@ -21,6 +21,8 @@ def rungs(*rows):
         pytest.param([(4, 50.0, 9.0), (8, 90.0, 5.0), (16, 100.0, 3.0), (64, 60.0, 4.0)], 16, id="the top of a hill"),
         pytest.param([(8, 97.0, 4.0), (16, 100.0, 3.0), (32, 99.0, 2.0), (64, 80.0, 2.0)], 32, id="of three alike the shortest wait"),
         pytest.param([(4, 100.0, 2.0), (8, 100.0, 2.0), (64, 50.0, 2.0)], 4, id="of equal ones the lowest"),
+        pytest.param([(13, 100.0, 3.2), (16, 99.0, 3.0), (64, 97.0, 2.95)], 13, id="of waits within a tenth the lowest"),
+        pytest.param([(13, 100.0, 3.3), (16, 99.0, 3.0), (64, 97.0, 2.9)], 16, id="not beyond a tenth"),
         pytest.param([(64, 60.0, 4.0), (10, 100.0, 3.0), (4, 50.0, 9.0)], 10, id="in whatever order they come"),
     ],
 )
@@ -29,6 +31,20 @@ def test_the_knee_is_where_throughput_is_near_its_best_and_the_wait_is_short(row
     assert found.axis.name == "max_num_seqs"
     assert found.axis.read(found.rungs[found.knee]) == knee
     assert found.verdict.startswith(f"the knee is at --max-num-seqs {knee}: ")
+
+
+def test_several_runs_of_a_rung_are_one_with_their_means_and_how_far_they_lie_apart():
+    found = ladder(rungs((8, 100.0, 2.0), (16, 90.0, 4.0), (8, 80.0, 1.0), (16, 81.0, None)))
+    assert [found.axis.read(run) for run in found.rungs] == [8, 16]
+    assert [run.lines.generated_tokens_per_second for run in found.rungs] == [90.0, 85.5]
+    assert [run.lines.time_to_first_token.p95 for run in found.rungs] == [1.5, None]
+    assert found.rungs[0].source == "8.json + 8.json"
+    assert found.verdict.endswith("; runs of one rung differ by up to 25 % in throughput")
+
+
+def test_what_is_declared_must_be_equal_and_what_is_measured_nearly_to_be_one_rung():
+    assert len(ladder(rungs((100, 10.0, 1.0), (102, 11.0, 1.0), (200, 12.0, 1.0))).rungs) == 3
+    assert len(ladder([a_run(concurrency=n) for n in (31.4, 32.6, 64.0)]).rungs) == 2
 
 
 def test_runs_of_one_server_are_ordered_by_their_concurrency():
