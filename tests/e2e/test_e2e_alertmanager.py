@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 from e2e_stack import CLOCK, Webhook, alertmanager, get, wait_for
 
+from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
 from kvwatch.commands.cli import main
 from kvwatch.config.settings import AlertmanagerSettings, BasicAuthSettings
 from kvwatch.exporter.alertmanager.client import Outcome, http_post
@@ -187,6 +188,60 @@ def test_a_silence_of_the_runbook_mutes_one_of_three_sidecars_whose_target_has_o
     assert result.returncode == 0, result.stderr
     suppressed = wait_for("the silence", lambda: {a["labels"]["pod"] for a in known(running) if a["status"]["silencedBy"]}, 10)
     assert suppressed == {"vllm-1"}
+
+
+PODS: Final = [{"namespace": "llm", "pod": f"vllm-{n}", "instance": f"10.0.0.{n}:20058", "target": SIDECAR} for n in range(3)]
+"""Three sidecars."""
+ALONE: Final = [{"namespace": "watch", "pod": "kvwatch-0", "instance": "10.0.1.1:20058", "target": f"vllm-{n}"} for n in range(2)]
+"""Two servers that one kvwatch in a pod of its own watches."""
+HOSTS: Final = [{"instance": f"gpu-{n}:20058", "target": "http://localhost:8000/metrics"} for n in range(2)]
+"""Two hosts, without Kubernetes."""
+ENGINES: Final = [{"model_name": model, "engine": engine} for model in ("demo-8b", "demo-70b") for engine in ("0", "1")]
+BLIND: Final[list[dict[str, str]]] = [{}]
+"""A page that names no engine."""
+
+
+def everywhere(alert: str) -> list[dict[str, str]]:
+    """That alert's labels wherever it may fire at once."""
+    places, common = [*PODS, *ALONE, *HOSTS], {"alertname": alert, "severity": "warning"}
+    if alert == "KVWatchDown":
+        return [
+            {**common, "job": job, **{k: v for k, v in place.items() if k != "target"}}
+            for place in PODS + HOSTS
+            for job in ("a-kvwatch", "b-kvwatch")
+        ]
+    engines = BLIND if alert == "KVWatchTargetDown" else ENGINES + BLIND if alert == "KVWatchWatcherBlind" else ENGINES
+    return [{**common, **place, **engine} for place in places for engine in engines]
+
+
+def test_the_silence_that_the_runbook_has_for_an_alert_mutes_that_one_wherever_it_fires_and_no_other(
+    running: str, require_tool: Callable[[str], Path], repository: Path
+) -> None:
+    commands = dict(re.findall(r"`amtool (silence add alertname=(\w+) .*?)`", (repository / "rules" / "RUNBOOK.md").read_text()))
+    assert len(commands) == len(DEFINITIONS) + len(ONLY_PROMETHEUS)
+    fired = {alert: everywhere(alert) for alert in commands.values()}
+    body = [{"labels": labels} for alerts in fired.values() for labels in alerts]
+    request = Request(f"{running}/api/v2/alerts", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=5) as answer:
+        assert answer.status == 200
+    silenced = []
+    for command, alert in commands.items():
+        for one in (fired[alert][0], fired[alert][len(fired[alert]) // 2], fired[alert][-1]):
+            silence = re.sub(
+                r"<(\w+)>", lambda label, one=one: one.get(label[1], "drill" if label[1] in ("why", "rollout", "capacity") else ""), command
+            )  # type: ignore[misc]
+            result = subprocess.run(
+                [str(require_tool("amtool")), f"--alertmanager.url={running}", *shlex.split(silence), "--author=test"],
+                capture_output=True, text=True, check=False, timeout=30,
+            )  # fmt: skip
+            assert result.returncode == 0, result.stderr
+            silenced.append(one)
+
+    def muted() -> list[dict[str, str]]:
+        return [a["labels"] for a in known(running) if a["status"]["silencedBy"]]
+
+    wait_for("the silences", lambda: len(muted()) >= len(silenced), 15)
+    assert sorted(map(str, (sorted(one.items()) for one in muted()))) == sorted(map(str, (sorted(one.items()) for one in silenced)))
 
 
 def test_three_sidecars_without_any_settings_are_three_alerts(running: str) -> None:

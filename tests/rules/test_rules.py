@@ -121,18 +121,8 @@ def test_no_section_of_the_runbook_is_empty() -> None:
 def test_a_silence_of_the_runbook_names_all_that_tells_one_engine_from_another() -> None:
     """`target` does not: every sidecar's is http://127.0.0.1:8000/metrics."""
     found = re.findall(r"`amtool silence add (.*?) --duration", (RULES / "RUNBOOK.md").read_text())
-    silences = {matchers.split()[0].partition("=")[2]: set(re.findall(r' (\w+)="', matchers)) for matchers in found}
-    place = {"namespace", "pod", "instance", "target"}
-    one_engine, one_target, one_model = place | {"engine"}, place, {"namespace", "model_name"}
-    assert silences == {
-        "KVWatchPreemptionStorm": one_engine,
-        "KVWatchEngineStalled": one_engine,
-        "KVWatchKVBound": one_engine,
-        "KVWatchTargetDown": one_target,
-        "KVWatchWatcherBlind": one_target,
-        "KVWatchKVScaleOut": one_model,
-        "KVWatchComputeBound": one_model,
-        "KVWatchLatencyObjectiveMissed": one_model,
-        "KVWatchBaselineRegressed": one_engine,
-        "KVWatchDown": {"instance"},
-    }
+    silences = {matchers.split()[0].partition("=")[2]: dict(re.findall(r' (\w+)="<(\w+)>"', matchers)) for matchers in found}
+    place = {"namespace", "pod", "instance"}
+    named = dict.fromkeys(ALERTS, place | {"target", "model_name", "engine"})
+    named |= {"KVWatchTargetDown": place | {"target"}, "KVWatchDown": place | {"job"}}
+    assert silences == {alert: {label: label for label in labels} for alert, labels in named.items()}
