@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
-from kvwatch.alerts.promql import RUNNING, WAITING
+from kvwatch.alerts.promql import RUNNING, WAITING, number
 from kvwatch.alerts.wording import evidence_of, load_of, sentence
 from kvwatch.model import Cause, Severity, State
 
@@ -45,7 +45,11 @@ ALERT: Final = EngineAlert(
         comment="A hung engine does not recover by itself; the first requests after a start may compile kernels for most of a minute.\n"
         "kvwatch does the waiting, 45 s: counters that stood still across lost polls are time waited too.",
         waited=True,
-        description=f"it has work and no token comes out{RUNNING}{WAITING}.",
+        description=(
+            "it has work and no token comes out"
+            + number("; no progress for {}", "kvwatch_seconds_without_progress", "humanizeDuration")
+            + f"{RUNNING}{WAITING}."
+        ),
         first=(
             "take the replica out of the load balancer, keep its log, restart it if still no token comes out;\n"
             "/health may say 200 meanwhile."

@@ -12,7 +12,7 @@ from typing import Final
 from kvwatch.alerts.definition import EngineAlert, Facts, PrometheusRule
 from kvwatch.alerts.promql import number
 from kvwatch.alerts.wording import advised, evidence_of, load_of, sentence
-from kvwatch.model import Cause, Severity, State
+from kvwatch.model import Cause, Severity, Signals, State
 
 
 def condition(facts: Facts) -> bool | None:
@@ -29,12 +29,16 @@ def _demand(facts: Facts) -> float:
     return 0.0 if demand is None else demand
 
 
+def _lately(signals: Signals | None) -> str:
+    return "" if signals is None else f", the median of {signals.slow.seconds:.0f} s"
+
+
 def describe(facts: Facts) -> str:
     """How much more cache the work at hand needs."""
     verdict, demand = facts.verdict, _demand(facts)
     if demand > 1:
         more = math.ceil(demand * 100) / 100  # never "1.00 times"
-        what = f"the work at hand needs {more:.2f} times the KV cache there is"
+        what = f"the work needed {more:.2f} times the KV cache there is{_lately(facts.signals)}"
         otherwise = "add replicas until it needs no more than there is, or give this one more KV blocks"
     elif verdict.state is State.KV_BOUND:
         what, otherwise = evidence_of(verdict), "add a replica, or give this one more KV blocks"

@@ -376,6 +376,18 @@ def test_a_missed_objective_is_told_with_the_number_and_the_objective() -> None:
     assert "time to first token 2.1 s at the 95th percentile (objective 2 s)" in fired.description
 
 
+def test_an_objective_that_is_set_or_lifted_while_it_runs_holds_from_the_next_poll_on() -> None:
+    alerts = EngineAlerts(Policy(), POLL)
+    assert held(alerts, 600.0, verdict(Cause.OK), SLOW_FIRST_TOKEN) == ()
+    alerts.reconfigure(OBJECTIVES)
+    fired = [at for at in range(605, 1000, 5) if alerts.update(float(at), verdict(Cause.OK), SLOW_FIRST_TOKEN)]
+    assert fired == list(range(905, 1000, 5))
+    alerts.reconfigure(Policy())
+    told = [at for at in range(1000, 1300, 5) if alerts.update(float(at), verdict(Cause.OK), SLOW_FIRST_TOKEN)]
+    # Nobody judges it any more: the last word, at 995 s, stands for 90 s, and then the warning has its hold of 60 s.
+    assert told == list(range(1000, 1145, 5))
+
+
 def test_a_latency_exactly_at_its_objective_is_not_among_those_that_are_missed() -> None:
     met = replace(SLOW_FIRST_TOKEN, inter_token_latency=p95(0.1))
     (fired,) = held(EngineAlerts(OBJECTIVES, POLL), 300.0, verdict(Cause.OK), met)
@@ -393,7 +405,7 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
             Cause.ADMISSION,
             2.3,
             (),
-            "the work at hand needs 2.30 times the KV cache there is (running 9). "
+            "the work needed 2.30 times the KV cache there is, the median of 120 s (running 9). "
             "First: add replicas until it needs no more than there is, or give this one more KV blocks.",
             id="more than the cache",
         ),
@@ -401,7 +413,7 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
             Cause.OK,
             1.001,
             (),
-            "the work at hand needs 1.01 times the KV cache there is (running 9). "
+            "the work needed 1.01 times the KV cache there is, the median of 120 s (running 9). "
             "First: add replicas until it needs no more than there is, or give this one more KV blocks.",
             id="hardly more than the cache is never 1.00 times",
         ),
@@ -430,7 +442,7 @@ def replicas(current: str, proposed: str) -> tuple[Change, ...]:
             Cause.ADMISSION,
             2.3,
             replicas("1", "3"),
-            "the work at hand needs 2.30 times the KV cache there is (running 9). First: replicas 1 \N{RIGHTWARDS ARROW} 3.",
+            "the work needed 2.30 times the KV cache there is, the median of 120 s (running 9). First: replicas 1 \N{RIGHTWARDS ARROW} 3.",
             id="what the status page advises comes first",
         ),
     ],

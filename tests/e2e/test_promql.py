@@ -224,6 +224,7 @@ CONTRACT: dict[str, set[str]] = {
     "kv_tokens_per_sequence": ENGINE_LABELS,
     "kv_demand_ratio": ENGINE_LABELS,
     "kv_seconds_to_full": ENGINE_LABELS,
+    "seconds_without_progress": ENGINE_LABELS,
     "sustainable_sequences": ENGINE_LABELS,
     "requests_running": ENGINE_LABELS,
     "requests_waiting": ENGINE_LABELS,

@@ -76,6 +76,7 @@ SIGNALS = Signals(
     demand_ratio=1.33,
     sustainable_sequences=11,
     seconds_to_full=4.5,
+    seconds_without_progress=2.5,
     generation_tokens_per_second=401.5,
     prompt_tokens_per_second=1210.0,
     recompute_ratio=0.18,

@@ -142,6 +142,13 @@ SIGNAL_GAUGES: Final = (
         lambda signals: signals.seconds_to_full,
     ),
     SignalGauge(
+        _gauge(
+            "seconds_without_progress",
+            f"Seconds since a token came out or a prompt got further, while there was work; absent without work. {_ALONE}",
+        ),
+        lambda signals: signals.seconds_without_progress,
+    ),
+    SignalGauge(
         _gauge("sustainable_sequences", "Sequences that may run at once without preempting one another, by what the KV cache holds."),
         lambda signals: signals.sustainable_sequences,
     ),
