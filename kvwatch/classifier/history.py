@@ -1,8 +1,8 @@
 """What is remembered of one engine: its snapshots of the slow window, restarts and gaps taken out.
 
-A restart (any counter went back, or ``_created`` moved) and a gap longer than the slow window, across which something moved, both end
-what was known: the numbers of before say nothing of the engine that runs now. After a restart the counters are counted from zero, as
-PromQL's ``increase`` does; after a gap they are counted from the first snapshot seen.
+A restart (any counter went back, or ``_created`` moved), another process, and a gap longer than the slow window across which something
+moved all end what was known: the numbers of before say nothing of the engine that runs now. After a restart the counters are counted from
+zero, as PromQL's ``increase`` does; after the others they are counted from the first snapshot seen.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ _CREATED_SLACK: Final = 1.0
 """Seconds by which ``_created`` may differ between scrapes of one process: it is a rounded float."""
 SPACING_SECONDS: Final = 15.0
 """A window of minutes needs no more samples than that; a fleet of hundreds of engines needs the memory."""
+_MOST_PER_SECOND: Final = {"steps": 5_000.0, "generation_tokens": 500_000.0}
+"""What no engine does in a second: the smallest models step about a thousand times. Counters that moved by more are another process, whose
+page need not say when it started (several API servers, the Rust front). Higher: a stranger of nearly the same age is not told apart."""
+_LATENESS: Final = 10.0
+"""Seconds by which a page may be older than the poll that brought it, the usual timeout and more."""
 
 
 class History:
@@ -63,12 +68,15 @@ class History:
     def append(self, snapshot: Snapshot, *, restarted: bool = False, another: bool = False) -> Snapshot | None:
         """Take in the newest snapshot; returns the one before it, or ``None`` where the history begins anew.
 
-        *restarted*: the API server's process has started since; *another*: it is one that ran before.
+        *restarted*: the API server's process has started since; *another*: it is one that ran before. Without either being known,
+        counters tell: going back is a restart, and more than an engine can do since the last snapshot is another process.
         """
         previous = self._snapshots[-1] if self._snapshots else None
         gap = previous is not None and snapshot.at - previous.at > self._max_gap and moved(previous, snapshot)
+        back = previous is not None and self._went_back(snapshot)
+        another = another or (previous is not None and not restarted and _is_too_much(None if back else previous, snapshot, previous.at))
         gap = gap or (previous is not None and another)
-        again = previous is not None and not another and (restarted or self._went_back(snapshot))
+        again = previous is not None and not another and (restarted or back)
         if gap or again:
             self._forget(restarted=again or another)
         if again:
@@ -146,6 +154,16 @@ class History:
         self._first_seen = None
         self.quiet.end(restarted=restarted)
         self.traffic.end(restarted=restarted)
+
+
+def _is_too_much(before: Snapshot | None, after: Snapshot, since: float) -> bool:
+    """Whether no engine could have done so much since *since*; *before* is ``None`` for one that began at zero then."""
+    seconds = after.at - since + _LATENESS
+    for name, most in _MOST_PER_SECOND.items():
+        now, then = getattr(after, name), 0.0 if before is None else getattr(before, name)
+        if now is not None and then is not None and now - then > most * seconds:
+            return True
+    return False
 
 
 def _is_unused(snapshot: Snapshot) -> bool:

@@ -552,6 +552,15 @@ def test_a_target_is_down_once_three_of_four_polls_of_the_last_minute_failed() -
     assert down.index(True) == 146
 
 
+def test_exactly_three_of_four_are_enough() -> None:
+    alerts = TargetAlerts(20.0)  # four polls in each minute
+    for at, failure in ((0.0, None), (20.0, failed(FailureReason.TIMEOUT)), (40.0, failed(FailureReason.TIMEOUT))):
+        alerts.update(at, failure)
+        assert alerts.conditions == {"TargetDown": False}
+    alerts.update(60.0, failed(FailureReason.TIMEOUT))
+    assert alerts.conditions == {"TargetDown": True}
+
+
 def test_target_down_tells_the_last_failure_and_ends_a_minute_after_a_quarter_of_the_polls_are_good() -> None:
     alerts = TargetAlerts(POLL)
     for at in range(0, 300, 5):

@@ -175,3 +175,35 @@ def test_what_nobody_ran_for_goes_with_its_process(restarted, another, held):
     history = fill(snapshot(0, kv_usage=0.3), snapshot(5, kv_usage=0.3))
     history.append(snapshot(10, running=1.0, kv_usage=0.4), restarted=restarted, another=another)
     assert history.traffic.held_at_rest == held
+
+
+@pytest.mark.parametrize(
+    ("steps", "tokens", "same"),
+    [
+        # 5 s between the polls and 10 s that a page may be late: 15 x 5 000 steps, 15 x 500 000 tokens.
+        pytest.param(1000 + 75_000.0, 0.0, True, id="as many steps as an engine can do"),
+        pytest.param(1000 + 75_001.0, 0.0, False, id="more steps than any engine does"),
+        pytest.param(None, 7_500_000.0, True, id="as many tokens"),
+        pytest.param(None, 7_500_001.0, False, id="more tokens than any engine gives"),
+    ],
+)
+def test_counters_that_moved_by_more_than_an_engine_can_do_are_another_process(steps, tokens, same):
+    history = fill(*(snapshot(t, steps=None if steps is None else 1000.0, generation_tokens=0.0, preemptions=0.0) for t in (0, 5)))
+    before = history.append(snapshot(10, steps=steps, generation_tokens=tokens, preemptions=4000.0))
+    assert (before is not None) is same
+    assert [s.at for s in history.within(30, slack=2.5)] == ([0, 5, 10] if same else [10])
+    assert history.restarts == ()
+
+
+@pytest.mark.parametrize(("steps", "restarts", "counted"), [(75_000.0, (10,), 40.0), (75_001.0, (), 0.0)])
+def test_counters_that_went_back_count_from_zero_only_where_they_can_have_begun_there(steps, restarts, counted):
+    history = fill(*(snapshot(t, steps=9e6, preemptions=500.0) for t in (0, 5)))
+    history.append(snapshot(10, steps=steps, preemptions=40.0))
+    assert history.restarts == restarts
+    assert summarise(history.within(30, slack=2.5)).preemptions == counted
+
+
+def test_a_process_that_is_known_to_have_started_since_counts_from_zero_whatever_it_did():
+    history = fill(*(snapshot(t, steps=9e6) for t in (0, 5)))
+    history.append(snapshot(10, steps=1e6), restarted=True)
+    assert history.restarts == (10,)
