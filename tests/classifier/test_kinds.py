@@ -389,3 +389,25 @@ def test_few_long_sequences_whose_steps_are_long_stay_short_of_blocks_between_tw
     lap = (thrown, *[left] * step, moves, *[one_more] * step, *[full] * 9)
     said = play(((20, busy(2.0, 0.3, 20.0)), (400, lambda t: lap[int(t) % len(lap)])), 1.0)
     assert causes(said, 150, 400) <= {"preempting", "admission"}
+
+
+@every
+@pytest.mark.parametrize(
+    ("decoding", "known", "cause"),
+    [
+        pytest.param(0.0, None, "step_budget", id="alone"),
+        pytest.param(2.0, None, "step_budget", id="beside two that get tokens"),
+        pytest.param(0.0, 8, "step_budget", id="slots are known to be free"),
+        pytest.param(0.0, 1, "sequence_slots", id="the only slot is known to be taken"),
+    ],
+)
+def test_a_prompt_that_takes_minutes_keeps_the_next_one_out_of_the_step(decoding, known, cause, interval):
+    """40 % of the pool, computed in 200 s, while three more wait: vLLM counts its tokens when it is done."""
+
+    def chunks(t):
+        gauges, gains = busy(decoding, 0.05 * decoding + 0.4 * (t - 60) / 200, 20 * decoding, waiting=3.0)
+        return gauges | {"running": decoding + 1}, gains | {"steps": 20.0}
+
+    before = busy(decoding, 0.05 * decoding, 20 * decoding)
+    said = play(((60, before), (260, chunks)), interval, known=KnownConfig(max_num_seqs=known), config=EngineConfig(12_501, 16))
+    assert causes(said, 60 + 45 + 2 * interval, 260) == {cause}

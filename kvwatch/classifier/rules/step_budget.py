@@ -6,7 +6,7 @@ from typing import Final
 
 from kvwatch.classifier.rule import Candidate, Number, Rule
 from kvwatch.classifier.rules.numbers import QUEUE
-from kvwatch.classifier.rules.pressure import share_of_steps_with_prefill, stands_at_ceiling
+from kvwatch.classifier.rules.pressure import is_pinned, share_of_steps_with_prefill, stands_at_ceiling
 from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
@@ -26,10 +26,16 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     """A sustained queue, steps made mostly of prompt tokens, and either a prompt under way in most of them or no other limit.
 
     vLLM admits a waiting request unless the step's tokens, the slots or the blocks are used up (or it is deferred), so
-    what neither blocks nor slots explain is the step.
+    what neither blocks nor slots explain is the step. So is one long prompt that takes many of them.
     """
     share, queue = signals.prefill_token_share, signals.recent.queue
-    if not is_sustained(signals) or queue is None or share is None or share < _MOSTLY_PREFILL:
+    if not is_sustained(signals) or queue is None:
+        return None
+    if _long_prompt_is_under_way(signals):
+        under_way = f"{number(signals.sequences_prefilling or 0)} of the running sequences are in their prefill"
+        reason = f"{under_way}, and none has come to its end in {number(signals.fast.seconds)} s, while the KV cache fills"
+        return Candidate(State.COMPUTE_BOUND, Cause.STEP_BUDGET, (f"{counted(queue.mean, 'request')} waiting", reason))
+    if share is None or share < _MOSTLY_PREFILL:
         return None
     tokens = signals.tokens_per_step
     if tokens is not None and tokens < _SMALLEST_BUDGET:
@@ -42,6 +48,13 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     if signals.prompt_tokens_per_second is not None:
         evidence.append(f"prefill stands at {number(signals.prompt_tokens_per_second)} tokens/s")
     return Candidate(State.COMPUTE_BOUND, Cause.STEP_BUDGET, tuple(evidence))
+
+
+def _long_prompt_is_under_way(signals: Signals) -> bool:
+    """A prompt longer than the fast window: vLLM counts its tokens with its first one, and until then only the cache shows it."""
+    if signals.fast.prompt_tokens != 0 or signals.seconds_to_full is None or (signals.ceiling_known and is_pinned(signals)):
+        return False
+    return (signals.sequences_prefilling or 0.0) >= _IN_MOST_STEPS
 
 
 def _steps_are_full(signals: Signals) -> bool:
