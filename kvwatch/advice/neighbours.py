@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from kvwatch.capacity.concurrency import PREFILL_ONLY
 from kvwatch.model import Signals
 
 _ROOMY: Final = 0.5
 """Mean usage of its cache (0..1) up to which a rank or replica could take over what another one holds."""
-_PREFILL_ONLY: Final = 1.0
-"""Tokens a request generates on the prefill server of a pair."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,11 @@ class Peers:
 
     def doing_what(self, engine: Signals) -> Peers:
         """Those that answer whole requests as *engine* does, or are the same side of a pair, as far as requests have told."""
-        return Peers() if engine.output_tokens is None else self._by_side[engine.output_tokens > _PREFILL_ONLY]
+        return Peers() if engine.output_tokens is None else self._by_side[engine.output_tokens > PREFILL_ONLY]
 
     @cached_property
     def _by_side(self) -> Mapping[bool, Peers]:
-        told = [(one.output_tokens > _PREFILL_ONLY, one) for one in self.engines if one.output_tokens is not None]
+        told = [(one.output_tokens > PREFILL_ONLY, one) for one in self.engines if one.output_tokens is not None]
         return {side: Peers(tuple(one for its, one in told if its is side)) for side in (True, False)}
 
 

@@ -12,6 +12,8 @@ from kvwatch.capacity.pool import HEADROOM, round_up_to_block, safe_sequences, s
 from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.text import number, percent
 
+PREFILL_ONLY: Final = 1.0
+"""Tokens a request generates on the prefill server of a pair."""
 _SHARED_PREFIX: Final = 0.3
 """Share of prompt tokens found in the prefix cache from which prompts are taken to hold the same blocks together."""
 _SMALLER_THAN_PROMPT: Final = 0.8

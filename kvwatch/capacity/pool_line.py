@@ -58,12 +58,12 @@ def read_pool(line: str, process: str, pools: list[PoolLine]) -> bool:
     device = _DEVICE.search(line)
     name = f"{process}|{device['device']}" if device else process
     if found := _TOKENS.search(line):
-        pools.append(PoolLine(name, tokens=_int(found["tokens"]), form=_ONE_LINE if _CONCURRENCY.search(line) else _TWO_LINES))
+        pools.append(PoolLine(name, tokens=count(found["tokens"]), form=_ONE_LINE if _CONCURRENCY.search(line) else _TWO_LINES))
     elif found := _BLOCKS.search(line):
-        pools.append(PoolLine(name, blocks=_int(found["blocks"]), form=_BLOCKS_ONLY))
+        pools.append(PoolLine(name, blocks=count(found["blocks"]), form=_BLOCKS_ONLY))
     concurrency = _CONCURRENCY.search(line)
     if concurrency:
-        said = {"max_model_len": _int(concurrency["length"]), "max_concurrency": float(concurrency["times"].replace(",", ""))}
+        said = {"max_model_len": count(concurrency["length"]), "max_concurrency": float(concurrency["times"].replace(",", ""))}
         mine = [i for i, pool in enumerate(pools) if pool.max_concurrency is None and pool.process.split("|")[0] == process]
         if mine:  # other processes may have written in between
             pools[mine[-1]] = replace(pools[mine[-1]], **said)  # type: ignore[arg-type]
@@ -72,5 +72,6 @@ def read_pool(line: str, process: str, pools: list[PoolLine]) -> bool:
     return bool(found or concurrency)
 
 
-def _int(text: str) -> int:
+def count(text: str) -> int:
+    """A whole number as a log writes it, thousands apart by commas."""
     return int(text.replace(",", ""))

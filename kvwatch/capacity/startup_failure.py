@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kvwatch.capacity.pool_line import count
+
 _BLOCK: Final = 16
 """Tokens of a block where nobody says: an estimate made here is rounded down to whole ones."""
 
@@ -40,25 +42,21 @@ def read_error(line: str) -> StartupFailure | None:
     return StartupFailure(f"{found['kind']}: {found['says'][:_LONGEST_REASON].strip()}") if found else None
 
 
-def _int(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
 def _too_long(found: re.Match[str]) -> StartupFailure:
-    length = _int(found["length"])
+    length = count(found["length"])
     line = found.string
     estimate = _ESTIMATE.search(line)
     sizes = _SIZES.search(line)
     longest: int | None = None
     if estimate:
-        longest = _int(estimate["length"])
+        longest = count(estimate["length"])
     elif sizes and 0 < float(sizes["available"]) < float(sizes["needed"]):
         longest = int(length * float(sizes["available"]) / float(sizes["needed"])) // _BLOCK * _BLOCK
     return _length_failure(f"not even one request of {length} tokens fits the KV cache", length, longest)
 
 
 def _too_long_in_blocks(found: re.Match[str]) -> StartupFailure:
-    length, longest = _int(found["length"]), _int(found["longest"])
+    length, longest = count(found["length"]), count(found["longest"])
     return _length_failure(f"not even one request of {length} tokens fits the KV cache ({longest} tokens)", length, longest)
 
 
@@ -68,14 +66,14 @@ def _length_failure(reason: str, length: int | None, longest: int | None) -> Sta
 
 
 def _mamba_blocks(found: re.Match[str]) -> StartupFailure:
-    wanted, blocks = _int(found["wanted"]), _int(found["blocks"])
+    wanted, blocks = count(found["wanted"]), count(found["blocks"])
     return StartupFailure(
         f"--max-num-seqs {wanted} is more than the {blocks} Mamba cache blocks there are", f"--max-num-seqs {blocks} would start"
     )
 
 
 def _derived(found: re.Match[str]) -> StartupFailure:
-    length, limit = _int(found["length"]), int(float(found["limit"]))
+    length, limit = count(found["length"]), int(float(found["limit"]))
     return StartupFailure(
         f"--max-model-len {length} is more than the derived max_model_len of the model's config, {limit}",
         f"--max-model-len {limit} would start",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kvwatch.capacity.log_lines import unwrapped
-from kvwatch.capacity.pool_line import PoolLine, read_pool
+from kvwatch.capacity.pool_line import PoolLine, count, read_pool
 from kvwatch.capacity.startup_failure import StartupFailure, read_error, read_failure
 from kvwatch.capacity.versions import Version, parse_version
 from kvwatch.config.policy import KnownConfig
@@ -168,7 +168,7 @@ def _with_server(seen: StartupLog, line: str) -> StartupLog:
     if engine and engine["version"] and seen.vllm_version is None:
         seen = replace(seen, vllm_version=engine["version"])
     if found := _AUTO_FIT.search(line):
-        seen = replace(seen, max_model_len=_int(found["length"]))
+        seen = replace(seen, max_model_len=count(found["length"]))
     if found := _STATE_BLOCK.search(line):
         seen = replace(seen, block_size=int(found["block"]))
     if _NO_HYBRID.search(line):
@@ -229,7 +229,3 @@ def _finished(start: _Start) -> StartupLog:
     if pool.max_concurrency and pool.max_model_len and (pool.tokens is None or pool.several_kinds):
         return replace(seen, kv_cache_tokens=round(pool.max_concurrency * pool.max_model_len), printed_tokens=pool.tokens)
     return replace(seen, kv_cache_tokens=pool.tokens)
-
-
-def _int(text: str) -> int:
-    return int(text.replace(",", ""))

@@ -32,8 +32,8 @@ class Watch:
     """Without an end, a server that does not answer is waited for."""
 
 
-_GIVE_UP_AFTER: Final = 3
-"""Failed scrapes from the start on after which waiting longer teaches nothing."""
+GIVE_UP_AFTER: Final = 3
+"""Failed scrapes from the start on after which waiting longer teaches nothing: the address is wrong, or nothing runs there."""
 
 
 def watch(how: Watch, judge: Judge, known: KnownConfig) -> Iterator[Report]:
@@ -50,7 +50,7 @@ def watch(how: Watch, judge: Judge, known: KnownConfig) -> Iterator[Report]:
             said = judge.failed(ScrapeFailure(last, error.reason, error.detail)).assessments
             failures += 1
         yield Report(how.url, last - began, scrapes, failures, known, said)
-        if last - began >= how.seconds or (scrapes == 0 and failures >= _GIVE_UP_AFTER and math.isfinite(how.seconds)):
+        if last - began >= how.seconds or (scrapes == 0 and failures >= GIVE_UP_AFTER and math.isfinite(how.seconds)):
             return
         how.wait(max(0.0, min(last + how.interval, began + how.seconds) - how.clock.monotonic()))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kvwatch.capacity.concurrency import tokens_at_end
+from kvwatch.capacity.concurrency import PREFILL_ONLY, tokens_at_end
 from kvwatch.classifier.windows import increase
 from kvwatch.model import Snapshot, Window
 
 _LARGE: Final = 0.75
 """Part of the largest batch of a window from which on a batch is a large one (two of eight share a prefix: ``shared_prefix_v032``)."""
-_PREFILL_ONLY: Final = 1.0
-"""Tokens a request generates on the prefill server of a pair."""
 _FAR_LONGER: Final = 3.0
 """Running requests are longer than finished ones, for the long ones stay longest: with lognormal lengths of sigma 1 by a factor of 2.7."""
 _TURNED_OVER: Final = 3.0
@@ -50,7 +48,7 @@ def held_beyond(window: Window, pool: float | None, prompt: float | None, output
     where too few have finished to know.
     """
     running, usage, finished = window.running, window.kv_usage, window.finished
-    if not pool or prompt is None or output is None or output <= _PREFILL_ONLY or running is None or usage is None or not running.mean:
+    if not pool or prompt is None or output is None or output <= PREFILL_ONLY or running is None or usage is None or not running.mean:
         return None
     explained = running.mean * tokens_at_end(prompt, output, None) / pool
     turned_over = finished is not None and finished >= _TURNED_OVER * running.mean
@@ -65,7 +63,7 @@ def own_tokens(held: float | None, prompt: float | None, output: float | None) -
     Where requests end with their first token (a prefill server of a pair), finished ones keep their blocks until the decode server has
     fetched them, and what is held per running one is no size of a request: it holds its prompt.
     """
-    if held is None or prompt is None or output is None or output > _PREFILL_ONLY:
+    if held is None or prompt is None or output is None or output > PREFILL_ONLY:
         return held
     return min(held, tokens_at_end(prompt, output, None))
 

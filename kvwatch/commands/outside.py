@@ -1,4 +1,4 @@
-"""What ``check`` and ``plan`` use of the outside, and how they show there what they found."""
+"""What commands use of the outside, and how they show there what they found and what was amiss."""
 
 from __future__ import annotations
 
@@ -42,3 +42,8 @@ class Outside:
 
 
 OUTSIDE: Final = Outside()
+
+
+def complain(what: str) -> None:
+    """Say on standard error what was amiss in a source, one line a time."""
+    print(f"kvwatch: {what}", file=sys.stderr)  # noqa: T201 - not a log

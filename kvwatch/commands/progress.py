@@ -1,4 +1,4 @@
-"""The bar of a command that watches a server for a while."""
+"""The bar of a command that takes a while: on standard error, and only where somebody looks."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ def _progress_bar(form: str) -> Iterator[_Progress]:
     ) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda share, said: bar.update(task, completed=share, description=_glance(said))
+
+
+def bar() -> Bar:
+    """A bar with what is under way, how far it is and how long it will take."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
+    # Standard output is not redirected, or its lines would end up on standard error with the bar.
+    return Bar(*columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal)
 
 
 def _glance(said: tuple[Assessment, ...]) -> str:

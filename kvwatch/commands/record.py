@@ -10,6 +10,7 @@ from typing import Final
 
 from rich.console import Console
 
+from kvwatch.check.watching import GIVE_UP_AFTER
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.commands.arguments import one_metrics_url, positive_duration
 from kvwatch.config.settings import PollSettings
@@ -22,8 +23,6 @@ from kvwatch.process_signals import STOPPING, ProcessSignals, received
 
 DESCRIPTION: Final = "Writes raw scrapes into a recording, to be replayed later or attached to an incident."
 
-_GIVE_UP_AFTER: Final = 3
-"""Failed scrapes from the start on after which a recording without an end is given up: the address is wrong, or nothing runs there."""
 _NOTHING_ANSWERED: Final = 1
 
 
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             if error := _record(writer, ask, url, clock):
                 failures, last_error = failures + 1, error
             status.update(f"{scrapes} scrapes recorded, {failures} failed; Ctrl-C ends it")
-            if failures == scrapes == _GIVE_UP_AFTER and arguments.seconds is None:
+            if failures == scrapes == GIVE_UP_AFTER and arguments.seconds is None:
                 break
     said = f"{arguments.output}: {scrapes} scrapes, {failures} failed"
     dead = failures == scrapes

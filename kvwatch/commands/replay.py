@@ -13,10 +13,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic_settings import CliSettingsSource
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvwatch.clock import SystemClock
 from kvwatch.commands.arguments import positive_count, positive_duration, write_whole
+from kvwatch.commands.outside import complain
+from kvwatch.commands.progress import bar
 from kvwatch.commands.prometheus_arguments import PrometheusRange, add_prometheus_arguments, prometheus_range
 from kvwatch.config.flags import add_judgement_flags
 from kvwatch.config.policy import KnownConfig
@@ -118,24 +119,24 @@ def _write_report(arguments: argparse.Namespace, reports: Sequence[EngineReport]
 
 def _sources(arguments: argparse.Namespace, settings: Settings, export: Export) -> Iterator[Iterator[ReplayRow]]:
     """The rows of each file, or of the Prometheus."""
-    past = prometheus_range(arguments, _complain)
+    past = prometheus_range(arguments, complain)
     if bool(arguments.files) == (past is not None):
         raise UsageError("replay needs either recordings or --prometheus")
     flags = KnownConfig(max_num_seqs=arguments.max_num_seqs, max_num_batched_tokens=arguments.max_num_batched_tokens)
     known, baseline = KnownConfig.first_of(flags, settings.vllm), read_baseline(settings.baseline)
     if past is not None:
-        yield _prometheus_rows(past, Replayer(settings, known, arguments.interval, _complain, export.keep, baseline))
+        yield _prometheus_rows(past, Replayer(settings, known, arguments.interval, complain, export.keep, baseline))
         return
     if arguments.export and len(arguments.files) > 1:
         raise UsageError("--export takes one file: a recording is of one target")
     for path in arguments.files:
-        with open_source(path, _complain, now=SystemClock().unix()) as source:
+        with open_source(path, complain, now=SystemClock().unix()) as source:
             known_here = KnownConfig.first_of(flags, source.known, settings.vllm)
-            yield _file_rows(source, Replayer(settings, known_here, arguments.interval, _complain, export.keep, baseline))
+            yield _file_rows(source, Replayer(settings, known_here, arguments.interval, complain, export.keep, baseline))
 
 
 def _file_rows(source: EntrySource, replayer: Replayer) -> Iterator[ReplayRow]:
-    with _progress() as progress:
+    with bar() as progress:
         task = progress.add_task(source.name, total=source.size)
         for row in replayer.rows((source.target, entry) for entry in source.entries):
             progress.update(task, completed=source.position())
@@ -143,20 +144,8 @@ def _file_rows(source: EntrySource, replayer: Replayer) -> Iterator[ReplayRow]:
 
 
 def _prometheus_rows(past: PrometheusRange, replayer: Replayer) -> Iterator[ReplayRow]:
-    with _progress() as progress:
+    with bar() as progress:
         task = progress.add_task("Prometheus", total=past.end - past.start)
         for row in replayer.rows(past.source.entries(past.start, past.end)):
             progress.update(task, completed=row.t - past.start)
             yield row
-
-
-def _complain(what: str) -> None:
-    print(f"kvwatch: {what}", file=sys.stderr)  # noqa: T201 - one line per bad line of a recording
-
-
-def _progress() -> Progress:
-    """On standard error, and only where somebody looks."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
-    # Standard output is not redirected, or its lines would end up on standard error with the bar.
-    return Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal)

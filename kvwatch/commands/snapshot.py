@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvwatch.check.watching import with_version
 from kvwatch.clock import Clock, SystemClock
 from kvwatch.commands.arguments import add_known_arguments, known_arguments, one_metrics_url, positive_duration, write_whole
+from kvwatch.commands.outside import complain
+from kvwatch.commands.progress import bar
 from kvwatch.commands.prometheus_arguments import PrometheusRange, add_prometheus_arguments, prometheus_range
 from kvwatch.config import sources as config
 from kvwatch.config.settings import PollSettings
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> Run:
     known = known_arguments(arguments, config.load().vllm)
-    past = prometheus_range(arguments, _complain)
+    past = prometheus_range(arguments, complain)
     if past is not None:
         name, scrapes = past.source.name, _from_prometheus(past)
     elif _is_url(arguments.source):
@@ -105,7 +106,7 @@ def live(
     began = clock.monotonic()
     failures = 0
     memory = LabelMemory()
-    with _progress() as progress, suppress(KeyboardInterrupt):
+    with bar() as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("measuring", total=seconds)
         while True:
             now = clock.monotonic()
@@ -123,7 +124,7 @@ def live(
 
 
 def _from_file(path: Path) -> Iterator[Scrape]:
-    with open_source(path, _complain, now=SystemClock().unix()) as source:
+    with open_source(path, complain, now=SystemClock().unix()) as source:
         yield from _scrapes(source.entries)
 
 
@@ -141,13 +142,3 @@ def _scrapes(entries: Iterator[Entry]) -> Iterator[Scrape]:
         if entry.body is not None:
             with suppress(ScrapeError):
                 yield parse_scrape(entry.body, entry.t, memory=memory)
-
-
-def _complain(what: str) -> None:
-    print(f"kvwatch: {what}", file=sys.stderr)  # noqa: T201 - one line per bad line of a recording
-
-
-def _progress() -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal)

@@ -10,11 +10,11 @@ import os
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 TIMEOUT_SECONDS: Final = 4.0
-_OK: Final = 200
 _EVERYWHERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - listened on; asked through loopback
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> in
         sys.stderr.write(f"{url}: {error}\n")
         return 1
     sys.stdout.write(f"{text}\n")
-    return 0 if status == _OK else 1
+    return 0 if status == HTTPStatus.OK else 1
 
 
 def _get(url: str) -> tuple[int, str]:

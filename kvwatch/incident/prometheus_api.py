@@ -10,6 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -31,7 +32,6 @@ _SECONDS: Final = 120.0
 _LONGEST: Final = 300
 _MAX_BYTES: Final = 512 * 1024 * 1024
 """A larger answer is refused: some tens of times what ten minutes of a hundred engines scraped every second come to."""
-_OK: Final = 200
 _PATH: Final = "/api/v1/query"
 
 
@@ -154,7 +154,7 @@ def _read(raw: HTTPResponse, until: Deadline) -> bytes:
 def _no_answer(status: int, body: bytes) -> str:
     """What came instead: some proxies and Mimir say why in a line of plain text."""
     text = body[: 4 * _LONGEST].decode("utf-8", "replace").strip()
-    plain = status != _OK and text and not text.startswith(("<", "{", "["))
+    plain = status != HTTPStatus.OK and text and not text.startswith(("<", "{", "["))
     return f"HTTP status {status}: {text.splitlines()[0]}" if plain else f"HTTP status {status}, and no answer of a Prometheus"
 
 

@@ -188,12 +188,13 @@ class _Builder:
             self._naive_since = None
 
 
-_CALM: Final = {Cause.OK, Cause.IDLE}
+CALM: Final = frozenset({Cause.OK, Cause.IDLE})
+"""Between these an engine goes back and forth as work comes and goes."""
 
 
 def _alike(before: tuple[State, Cause], after: tuple[State, Cause]) -> bool:
     """One verdict; work that comes and goes on a healthy engine is no change worth a line."""
-    return before == after or {before[1], after[1]} <= _CALM
+    return before == after or {before[1], after[1]} <= CALM
 
 
 def _until(change: ReportChange, end: float) -> ReportChange:

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kvwatch.incident.replay import ReplayRow
+from kvwatch.incident.report import CALM
 from kvwatch.incident.report_text import zone_name
 from kvwatch.model import Cause, EngineId, State
 from kvwatch.text import printable
 
-_CALM: Final = {Cause.OK, Cause.IDLE}
 _BRIEF_SECONDS: Final = 30.0
 _NARROW: Final = 80
 """Columns of a terminal in which the evidence has no column of its own but stands below its span."""
@@ -59,7 +59,7 @@ def _join_brief(own: list[StateSpan]) -> None:
     if len(own) < 3:  # noqa: PLR2004 - three
         return
     before, between, now = own[-3:]
-    if _continues(before, now) and {before.cause, between.cause} == _CALM and between.end - between.start < _BRIEF_SECONDS:
+    if _continues(before, now) and {before.cause, between.cause} == CALM and between.end - between.start < _BRIEF_SECONDS:
         own[-3:] = [replace(now, start=before.start, peak_ratio=_higher(before.peak_ratio, now.peak_ratio))]
 
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -40,7 +41,6 @@ _HEADERS: Final = {
     "User-Agent": f"kvwatch/{__version__}",
 }
 _CHUNK: Final = 65536
-_OK: Final = 200
 _REDIRECTS: Final = range(300, 400)
 _EXCERPT: Final = 200
 _HINTS: Final = {
@@ -146,7 +146,7 @@ def _check_status(response: requests.Response) -> None:
     if status in _REDIRECTS:
         target = ascii(response.headers.get("Location", "nowhere")[:_EXCERPT])
         raise ScrapeError(FailureReason.REDIRECT, f"HTTP {status} to {target}; redirects are not followed, name the real URL")
-    if status != _OK:
+    if status != HTTPStatus.OK:
         said = f"HTTP {status} {ascii((response.reason or '')[:_EXCERPT])[1:-1]}".rstrip()
         raise ScrapeError(FailureReason.HTTP_STATUS, f"{said}{_HINTS.get(status, '')}")
 

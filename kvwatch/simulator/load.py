@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -146,25 +146,6 @@ class Arrivals:
 
 Load = OpenLoop | ClosedLoop | Arrivals
 IDLE = OpenLoop(rate=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A load for some seconds."""
-
-    seconds: float
-    load: Load
-
-
-def parse_phase(entry: Mapping[str, object]) -> Phase:
-    """A phase as a recording's header writes it: ``{"s": 90, "rate": 5, "prompt": [...], "output": [...]}``."""
-    seconds = float(str(entry["s"]))
-    if "prompt" not in entry:
-        return Phase(seconds, IDLE)
-    prompt, output = parse_lengths(entry["prompt"]), parse_lengths(entry["output"])
-    if "concurrency" in entry:
-        return Phase(seconds, ClosedLoop(int(str(entry["concurrency"])), prompt, output))
-    return Phase(seconds, OpenLoop(float(str(entry["rate"])), prompt, output, burst=int(str(entry.get("burst", 1)))))
 
 
 def read_arrivals(path: Path) -> Arrivals:

@@ -16,7 +16,7 @@ from kvwatch.simulator.clients import Clients
 from kvwatch.simulator.config import GPU_8B, ServerConfig, StepProfile
 from kvwatch.simulator.engine import Engine
 from kvwatch.simulator.frontend import ApiServer, HttpCounters
-from kvwatch.simulator.load import IDLE, ClosedLoop, Load, Phase
+from kvwatch.simulator.load import IDLE, ClosedLoop, Load
 from kvwatch.simulator.scheduler import Request
 
 
@@ -78,14 +78,6 @@ class Simulation:
             self.now, _, action = heapq.heappop(events)
             action()
         self.now = max(self.now, to)
-
-    def play(self, phases: Sequence[Phase]) -> float:
-        """Change the load as the phases say, from now on; returns the virtual time at which the last one ends."""
-        begin = self.now
-        for phase in phases:
-            self.at(begin, lambda load=phase.load: self.set_load(load))  # type: ignore[misc]
-            begin += phase.seconds
-        return begin
 
     def set_load(self, load: Load) -> None:
         """Change what clients ask from now on; requests already sent are still answered."""

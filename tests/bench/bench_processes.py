@@ -55,7 +55,7 @@ class Daemon(Measured):
         idle = threading.Event()
         for _ in range(600):
             assert self.process.poll() is None, self.log.read_text()
-            for line in self.log.read_text().splitlines():
+            for line in self.log.read_text().split("\n")[:-1]:  # the last is not whole yet: a line of 500 targets is written in pieces
                 if '"kvwatch.started"' in line:
                     return json.loads(line)
             idle.wait(0.1)

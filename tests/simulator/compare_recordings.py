@@ -16,9 +16,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from recorded_load import Phase, parse_phase, play
+
 from kvwatch.simulator.__main__ import add_server_flags, server_config
 from kvwatch.simulator.config import CPU_25M
-from kvwatch.simulator.load import OpenLoop, Phase, parse_phase
+from kvwatch.simulator.load import OpenLoop
 from kvwatch.simulator.simulation import Simulation
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
@@ -183,7 +185,7 @@ def simulated(case: Case, directory: Path, seed: int) -> Steady:
     parser = ArgumentParser()
     add_server_flags(parser)
     simulation = Simulation(server_config(parser.parse_args(header["flags"])), profile=CPU_25M, seed=seed)
-    simulation.play(phases(header, case, directory))
+    play(simulation, phases(header, case, directory))
     begin, end = window(header, case.phase)
     scrapes = []
     at = begin

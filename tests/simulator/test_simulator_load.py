@@ -4,6 +4,7 @@ from random import Random
 from statistics import median
 
 import pytest
+from recorded_load import Phase, parse_phase
 
 from kvwatch.errors import UsageError
 from kvwatch.simulator.load import (
@@ -13,11 +14,9 @@ from kvwatch.simulator.load import (
     Fixed,
     LogNormal,
     OpenLoop,
-    Phase,
     Uniform,
     parse_arrivals,
     parse_lengths,
-    parse_phase,
     read_arrivals,
 )
 

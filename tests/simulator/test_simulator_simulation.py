@@ -4,12 +4,13 @@ import time
 from dataclasses import replace
 
 import pytest
+from recorded_load import Phase, play
 
 from kvwatch.errors import UsageError
 from kvwatch.simulator.config import CPU_25M, GPU_8B, ServerConfig
 from kvwatch.simulator.exposition import expose
 from kvwatch.simulator.faults import Fault, FaultSwitch, HttpFault, ScheduledFault, parse_fault, schedule
-from kvwatch.simulator.load import IDLE, Arrival, Arrivals, ClosedLoop, Fixed, OpenLoop, Phase
+from kvwatch.simulator.load import IDLE, Arrival, Arrivals, ClosedLoop, Fixed, OpenLoop
 from kvwatch.simulator.simulation import Simulation
 
 STARVED = ServerConfig(num_gpu_blocks=160, block_size=32, max_model_len=4096)
@@ -127,7 +128,7 @@ def test_requests_in_flight_are_answered_after_the_load_changed():
 
 def test_phases_follow_one_another():
     simulation = Simulation(STARVED, profile=CPU_25M)
-    end = simulation.play([Phase(10.0, IDLE), Phase(20.0, ClosedLoop(4)), Phase(30.0, IDLE)])
+    end = play(simulation, [Phase(10.0, IDLE), Phase(20.0, ClosedLoop(4)), Phase(30.0, IDLE)])
     assert end == 60.0
     simulation.advance(9.9)
     assert counters(simulation).generation_tokens == 0

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 
 import pytest
 from compare_recordings import CASES, RECORDINGS, phases, read_recording, window
+from recorded_load import play
 
 from kvwatch.classifier.target import TargetClassifier
 from kvwatch.config.policy import Policy
@@ -40,7 +41,7 @@ def test_last_twenty_seconds_of_the_loaded_phase_get_the_recorded_verdict(case):
     parser = ArgumentParser()
     add_server_flags(parser)
     simulation = Simulation(server_config(parser.parse_args(header["flags"])), profile=CPU_25M, seed=1, start_unix=1.75e9)
-    simulation.play(phases(header, case, RECORDINGS))
+    play(simulation, phases(header, case, RECORDINGS))
     classifier = TargetClassifier(Policy(), interval=5.0)
     verdicts = []
     _, end = window(header, case.phase)
