@@ -9,6 +9,14 @@ from kvwatch.alerts.promql import RUNNING, WAITING, number
 from kvwatch.alerts.wording import evidence_of, load_of, sentence
 from kvwatch.model import Cause, Severity, State
 
+_FIRST: Final = (
+    "take the replica out of the load balancer, keep its log, restart it if still no token comes out; /health may say 200 meanwhile"
+)
+_FIRST_ELSEWHERE: Final = (
+    "take the replica out of the load balancer and see whether the prefill server, the KV store or the source of LoRA adapters answers: "
+    "a restart of this one throws away what waits and does not bring them back"
+)
+
 
 def condition(facts: Facts) -> bool | None:
     """The cause of that name; the classifier's own patience comes before."""
@@ -23,11 +31,8 @@ def seconds_before(facts: Facts) -> float:
 
 def describe(facts: Facts) -> str:
     """The silence, and how to get the users out of it."""
-    return sentence(
-        facts.verdict,
-        f"{evidence_of(facts.verdict)}{load_of(facts.signals)}",
-        "take the replica out of the load balancer, keep its log, restart it if still no token comes out; /health may say 200 meanwhile",
-    )
+    for_others = facts.signals is not None and facts.signals.waits_for_others
+    return sentence(facts.verdict, f"{evidence_of(facts.verdict)}{load_of(facts.signals)}", _FIRST_ELSEWHERE if for_others else _FIRST)
 
 
 ALERT: Final = EngineAlert(

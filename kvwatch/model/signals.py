@@ -167,3 +167,9 @@ class Signals:
     """Time since any token counter moved or a prompt got further (the cache grew) while there was work; ``None`` without work."""
     seconds_without_life: float | None = None
     """Time since any number of this engine moved at all, gauges included, while there was work."""
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Nothing runs and all that waits is deferred (remote KV, LoRA adapters, grammars): there is nothing to step for."""
+        deferred = self.recent.deferred
+        return self.running == 0 and deferred is not None and deferred.last > 0 and deferred.last == self.waiting

@@ -19,6 +19,7 @@ from kvwatch.model import (
     Change,
     EngineId,
     FailureReason,
+    GaugeStats,
     Quantiles,
     ScrapeFailure,
     Severity,
@@ -483,6 +484,31 @@ def test_the_condition_of_a_target_is_told_too() -> None:
     assert target.conditions == {}
     target.update(0.0, None)
     assert target.conditions == {"TargetDown": False}
+
+
+def deferred(requests: float) -> GaugeStats:
+    return GaugeStats(mean=requests, low=requests, peak=requests, last=requests)
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "waits_for_others", "restarts"),
+    [
+        pytest.param(0.0, 3.0, deferred(3.0), False, id="all that waits waits for others"),
+        pytest.param(0.0, 4.0, deferred(3.0), True, id="one waits for this engine"),
+        pytest.param(1.0, 3.0, deferred(3.0), True, id="one runs"),
+        pytest.param(0.0, 0.0, deferred(0.0), True, id="nothing waits"),
+        pytest.param(0.0, 3.0, None, True, id="not reported"),
+    ],
+)
+def test_a_stall_of_others_making_is_not_answered_with_a_restart(
+    running: float, waiting: float, waits_for_others: GaugeStats | None, restarts: bool
+) -> None:
+    numbers = signals(running=running, waiting=waiting)
+    numbers = replace(numbers, recent=replace(numbers.recent, deferred=waits_for_others))
+    (fired,) = held(EngineAlerts(Policy(), POLL), 45.0, verdict(Cause.STALLED, "no token"), numbers)
+    first = fired.description.partition(" First: ")[2]
+    assert ("restart it if still no token comes out" in first) is restarts
+    assert ("see whether the prefill server, the KV store or the source of LoRA adapters answers" in first) is not restarts
 
 
 def test_an_alert_tells_all_the_evidence_there_is() -> None:

@@ -90,7 +90,7 @@ def what_they_wait_for(inputs: AdviceInputs) -> Change | None:
 def silent_peer(inputs: AdviceInputs) -> Change | None:
     """Nothing runs and all that waits is deferred: the engine is not hung, it has nothing to compute until its peer delivers."""
     deferred = inputs.signals.recent.deferred
-    if inputs.signals.running != 0 or deferred is None or deferred.last <= 0 or deferred.last != inputs.signals.waiting:
+    if deferred is None or not inputs.signals.waits_for_others:
         return None
     return Change(
         lever="the peer that should deliver",

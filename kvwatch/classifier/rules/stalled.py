@@ -29,15 +29,9 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
         evidence = f"{work}, and no counter or gauge has moved for {number(lifeless or 0)} s: the engine does not step"
     else:
         return None
-    if _waits_for_others(signals):
+    if signals.waits_for_others:
         evidence += "; all of them wait for remote KV, LoRA or grammar: the peer that should deliver is silent"
     return Candidate(State.COMPUTE_BOUND, Cause.STALLED, (evidence,), sustained=True)
-
-
-def _waits_for_others(signals: Signals) -> bool:
-    """Nothing runs and all that waits is deferred: there is nothing to step for, so the stillness is not this engine's own."""
-    deferred = signals.recent.deferred
-    return signals.running == 0 and deferred is not None and deferred.last > 0 and deferred.last == signals.waiting
 
 
 RULE: Final = Rule(
