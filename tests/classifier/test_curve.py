@@ -30,6 +30,18 @@ def test_what_it_achieved_is_a_mean_that_follows_the_present():
     assert smaller(learnt((16.0, 1000.0, 0.0), (17.0, 2000.0, 0.0), (17.0, 2000.0, 0.0)), 64.0, 1000.0) == (16.36, 1360.0)
 
 
+def test_one_odd_poll_is_no_limit_of_the_processor():
+    """Twice the tokens between two scrapes, as when the first came late: four times the batch still yields more than the mean did."""
+    levels = learnt(*[(16.0, 1000.0, 0.0)] * 5, (16.0, 2000.0, 0.0))
+    assert smaller(levels, 64.0, 1600.0) is None
+
+
+def test_an_engine_that_has_become_faster_is_known_to_be_after_five_polls():
+    """Half a minute at the default interval: then four times the batch yields hardly more than the small one does by now."""
+    levels = learnt(*[(16.0, 1000.0, 0.0)] * 10, *[(16.0, 2000.0, 0.0)] * 5)
+    assert smaller(levels, 64.0, 1700.0) is not None
+
+
 def test_batches_of_about_one_size_are_one_level_and_others_are_not():
     assert smaller(learnt((16.0, 1000.0, 0.0), (18.5, 1000.0, 0.0), (16.0, 1000.0, 0.0)), 64.0, 1000.0) is not None
     assert smaller(learnt((16.0, 1000.0, 0.0), (20.0, 1000.0, 0.0), (16.0, 1000.0, 0.0)), 64.0, 1000.0) is None
