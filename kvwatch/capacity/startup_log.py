@@ -99,13 +99,7 @@ class StartupLog:
     @property
     def known(self) -> KnownConfig:
         """The same in the words of the operator's configuration."""
-        return KnownConfig(
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_model_len=self.max_model_len,
-            kv_cache_tokens=self.kv_cache_tokens,
-            vllm_version=self.vllm_version,
-        )
+        return KnownConfig(**{name: getattr(self, name) for name in KnownConfig.model_fields})
 
 
 @dataclass(slots=True)

@@ -14,27 +14,6 @@ from typing import Final
 from kvwatch.classifier.windows import increase, prefill_share, rate
 from kvwatch.model import Saturation, Snapshot, Window
 
-_SMALLEST_BATCH: Final = 16.0
-"""Below this the numbers of a few requests decide, not the processor."""
-_GROWTH: Final = 1.8
-"""The batch has grown at least so much since…"""
-_GAIN: Final = 1.10
-"""…and yields less than this factor of what the smaller one did."""
-_LIKE: Final = 0.2
-"""Prefill tokens are cheaper than decoded ones, so only like mixtures are compared: shares of prompt tokens this close…"""
-_LIKE_FACTOR: Final = 1.5
-"""…and shares of decoded ones within this factor: 98 % of prompts and 80 % are not alike. Longer contexts are dearer too, so it bounds the
-shares of the pool that sequences hold as well."""
-_CRAWL: Final = 4.0
-"""A batch that yields less than one part in so many of what it did crawls (public reports: a fifth and much less)."""
-_WEIGHT: Final = 0.2
-"""Of the newest sample in a level's means. From 0.46 on one poll with twice the tokens decides; below 0.15 an engine that has become twice
-as fast is not known to be after five polls (``test_curve``; no recording depends on it)."""
-_ENOUGH: Final = 3
-"""Samples of a level before it is compared: two may be of one prompt."""
-_FORGET_SECONDS: Final = 3600.0
-"""What was achieved an hour ago was another load, and perhaps another clock rate of the card."""
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -80,6 +59,28 @@ class _Level:
     def prefill_share(self) -> float:
         """Share of prompts among them, 0..1; a level has seen some."""
         return self.prompt / self.tokens_per_second
+
+
+_SMALLEST_BATCH: Final = 16.0
+"""Below this the numbers of a few requests decide, not the processor."""
+_GROWTH: Final = 1.8
+"""The batch has grown at least so much since…"""
+_GAIN: Final = 1.10
+"""…and yields less than this factor of what the smaller one did."""
+_LIKE: Final = 0.2
+"""Prefill tokens are cheaper than decoded ones, so only like mixtures are compared: shares of prompt tokens this close…"""
+_LIKE_FACTOR: Final = 1.5
+"""…and shares of decoded ones within this factor: 98 % of prompts and 80 % are not alike. Longer contexts are dearer too, so it bounds the
+shares of the pool that sequences hold as well."""
+_CRAWL: Final = 4.0
+"""A batch that yields less than one part in so many of what it did crawls (public reports: a fifth and much less)."""
+_WEIGHT: Final = 0.2
+"""Of the newest sample in a level's means. From 0.46 on one poll with twice the tokens decides; below 0.15 an engine that has become twice
+as fast is not known to be after five polls (``test_curve``; no recording depends on it)."""
+_ENOUGH: Final = 3
+"""Samples of a level before it is compared: two may be of one prompt."""
+_FORGET_SECONDS: Final = 3600.0
+"""What was achieved an hour ago was another load, and perhaps another clock rate of the card."""
 
 
 class ThroughputCurve:
