@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 
 import pictures
 import pytest
@@ -89,6 +90,20 @@ def test_the_glossary_is_short(docs):
     """A newcomer learns at most twenty words."""
     words = re.findall(r"^\| ([^|]+) \|", docs["docs/design.md"].split("## Words")[1].split("\n## ")[0], re.MULTILINE)[2:]
     assert 10 <= len(words) <= 20
+
+
+def test_the_design_lists_the_packages_as_their_layers_are_enforced(docs, repository):
+    contracts = tomllib.loads((repository / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [{one.strip() for one in layer.split("|")} for layer in contracts[0]["layers"]]
+    rows = re.findall(r"^\| (`[^|]+) \|", docs["docs/design.md"].split("## Packages")[1].split("\n## ")[0], re.MULTILINE)
+    assert [{name.removesuffix(".py") for name in re.findall(r"`([^`]+)`", row)} for row in rows] == layers
+
+
+def test_the_files_a_line_of_a_scrape_goes_through_are_there(docs, repository):
+    said = re.findall(r"`([a-z_]+/[\w./]*|[a-z_]+\.py)`", docs["docs/design.md"].split("Take `vllm:")[1].split("## Packages")[0])
+    places = [repository / "kvwatch", repository, repository / "kvwatch" / "classifier" / "rules"]
+    assert len(said) > 15
+    assert [one for one in said if not any((place / one).exists() for place in places)] == []
 
 
 def test_the_fleet_page_lists_every_recorded_series(docs, repository):
