@@ -13,6 +13,7 @@ PREEMPTING = (State.KV_BOUND, Cause.PREEMPTING)
 SLOTS = (State.COMPUTE_BOUND, Cause.SEQUENCE_SLOTS)
 STALLED = (State.COMPUTE_BOUND, Cause.STALLED)
 DOWN = (State.UNKNOWN, Cause.UNREACHABLE)
+WARMING = (State.UNKNOWN, Cause.WARMING_UP)
 
 
 def said(findings, interval=5.0):
@@ -43,6 +44,13 @@ def said(findings, interval=5.0):
         pytest.param([SLOTS, OK, ADMISSION, OK, OK], [SLOTS, SLOTS, SLOTS, OK, OK], id="nor in a bound state"),
         pytest.param([SLOTS, OK, SLOTS, OK, OK, OK], [SLOTS] * 5 + [OK], id="it counts from when the state was last found"),
         pytest.param([OK, IDLE, OK], [OK, IDLE, OK], id="causes of health change freely"),
+        pytest.param([SLOTS, DOWN, OK, OK, OK], [SLOTS, DOWN, SLOTS, SLOTS, OK], id="a lost poll is no recovery"),
+        pytest.param([SLOTS, DOWN, DOWN, OK, SLOTS], [SLOTS, DOWN, DOWN, SLOTS, SLOTS], id="nor are several"),
+        pytest.param([SLOTS, OK, DOWN, OK], [SLOTS, SLOTS, DOWN, OK], id="a lost poll does not postpone recovery"),
+        pytest.param([SLOTS, DOWN, OK, DOWN, OK], [SLOTS, DOWN, SLOTS, DOWN, OK], id="nor do several among others"),
+        pytest.param([SLOTS, DOWN, ADMISSION], [SLOTS, DOWN, ADMISSION], id="another limit after a lost poll is told"),
+        pytest.param([STALLED, DOWN, OK], [STALLED, DOWN, OK], id="a token after a lost poll ends a stall"),
+        pytest.param([SLOTS, DOWN, WARMING, OK], [SLOTS, DOWN, WARMING, OK], id="what started anew owes nothing"),
     ],
 )
 def test_a_state_changes_only_on_sustained_evidence(found, expected):
@@ -85,3 +93,10 @@ def test_what_the_numbers_say_instead_is_quoted_as_such():
     settled = Hysteresis(5.0)
     settled.settle(Candidate(*SLOTS, ("3 waiting",)), at=0)
     assert settled.settle(Candidate(*OK, ("0 waiting",)), at=5).evidence == ("for a moment the numbers say healthy/ok", "0 waiting")
+
+
+def test_an_engine_that_stays_bound_across_lost_polls_has_been_so_since_before_them():
+    settled = Hysteresis(5.0)
+    for moment, found in ((0.0, SLOTS), (5.0, DOWN), (10.0, OK)):
+        settled.settle(Candidate(*found, ()), at=moment)
+    assert (settled.confirmed.cause, settled.since) == (Cause.SEQUENCE_SLOTS, 0.0)
