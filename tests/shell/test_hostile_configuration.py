@@ -41,7 +41,7 @@ def test_what_cannot_be_used_is_one_line_at_once(
 ) -> None:
     path, codes = tmp_path / "kvwatch.yaml", []
     path.write_text(content)
-    assert seconds(lambda: codes.append(checked(path))) < 5.0
+    assert seconds(lambda: codes.append(checked(path))) < 20.0
     (line,) = capsys.readouterr().err.splitlines()
     assert codes == [2]
     assert said in line
@@ -52,7 +52,7 @@ def test_a_fifo_is_not_waited_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: Callable[[Callable[[], object]], float]
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert seconds(lambda: checked(tmp_path / "fifo")) < 5.0
+    assert seconds(lambda: checked(tmp_path / "fifo")) < 20.0
     assert capsys.readouterr().err.endswith("fifo: not a regular file\n")
 
 

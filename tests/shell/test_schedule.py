@@ -11,7 +11,7 @@ from apscheduler.schedulers import base
 from kvwatch.clock import SystemClock
 from kvwatch.daemon.schedule import Beat, Schedule
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
 
 
@@ -274,7 +274,7 @@ def test_stop_does_not_wait_for_a_job(schedule, clock):
     schedule.stop()
     took = clock.monotonic() - began
     released.set()
-    assert took < 0.5
+    assert took < PATIENCE / 2
     assert not schedule.running
 
 
