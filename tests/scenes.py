@@ -98,10 +98,9 @@ def page_of(servers: Iterable[tuple[TargetView, ...]]) -> StatusPage:
     return StatusPage(lambda: last, NOW, history)
 
 
-def pages() -> dict[str, StatusPage]:
-    """Every kind of page, by its name."""
-    one = {scene: page_of([played(scene)]) for scene in SCENES}
-    return one | {f"{size}-targets": page_of(views_of(fleet(size))) for size in FLEETS}
+def page_named(name: str) -> StatusPage:
+    """A scene's page, or that of a fleet: ``300-targets``."""
+    return page_of([played(name)] if name in SCENES else views_of(fleet(int(name.removesuffix("-targets")))))
 
 
 def main() -> None:
@@ -110,8 +109,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
-        for name, page in pages().items():
-            (folder / f"{name}.html").write_bytes(page.render("").body)
+        for name in (*SCENES, *(f"{size}-targets" for size in FLEETS)):
+            (folder / f"{name}.html").write_bytes(page_named(name).render("").body)
             for (size, (width, height)), scheme in product(SIZES.items(), SCHEMES):
                 tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
                 tab.goto((folder / f"{name}.html").as_uri())
