@@ -235,6 +235,36 @@ def test_short_prompts_fill_the_step_though_the_batch_hardly_varies():
     assert find(found, POLICY).cause is Cause.STEP_BUDGET
 
 
+LONG: dict[str, Any] = {"sequences_prefilling": 1.0, "seconds_to_full": 500.0, "running_ceiling": 3.0, "at_ceiling_share": 1.0}
+"""One prompt under way, beside two sequences that get tokens, in a cache that fills."""
+
+
+@pytest.mark.parametrize(
+    ("fast", "fields", "expected"),
+    [
+        pytest.param({"prompt_tokens": 0.0}, {}, Cause.STEP_BUDGET, id="it has not come to its end"),
+        pytest.param({"prompt_tokens": 0.0}, {"sequences_prefilling": 0.5}, Cause.STEP_BUDGET, id="half of the time"),
+        pytest.param({"prompt_tokens": 0.0}, {"sequences_prefilling": 0.4}, None, id="less than half of the time"),
+        pytest.param({"prompt_tokens": 0.0}, {"sequences_prefilling": None}, None, id="who gets tokens is not known"),
+        pytest.param({"prompt_tokens": 0.0}, {"seconds_to_full": None}, None, id="the cache does not fill"),
+        pytest.param({"prompt_tokens": 0.0}, {"ceiling_known": True}, None, id="all slots are taken, and it is known"),
+        pytest.param({"prompt_tokens": 0.0}, {"ceiling_known": True, "at_ceiling_share": 0.1}, Cause.STEP_BUDGET, id="slots are free"),
+        pytest.param({"prompt_tokens": None}, {}, None, id="prompts are not counted"),
+        pytest.param({"prompt_tokens": 40_000.0}, {}, None, id="prompts end"),
+    ],
+)
+def test_a_prompt_longer_than_the_window_fills_the_steps(fast, fields, expected):
+    found = signals(every=queue(3.0) | usage(0.3), fast=fast, **(LONG | fields))
+    assert cause_of(step_budget, found) == expected
+
+
+def test_a_long_prompt_is_told_of_with_how_many_are_under_way():
+    found = step_budget.RULE.judge(signals(every=queue(3.0) | usage(0.3), fast={"prompt_tokens": 0.0}, **LONG), POLICY)
+    said = "1 of the running sequences in their prefill, none of which has come to its end in 30 s, while the KV cache fills"
+    assert found is not None
+    assert found.evidence == ("3 requests waiting", said)
+
+
 def test_steps_of_a_few_tokens_are_not_full():
     small = signals(every=queue(20.0) | usage(0.14), tokens_per_step=20.0, prefill_token_share=0.64, at_ceiling_share=0.1)
     assert cause_of(step_budget, small) is None

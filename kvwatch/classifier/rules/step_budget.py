@@ -32,8 +32,8 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
     if not is_sustained(signals) or queue is None:
         return None
     if _long_prompt_is_under_way(signals):
-        under_way = f"{number(signals.sequences_prefilling or 0)} of the running sequences are in their prefill"
-        reason = f"{under_way}, and none has come to its end in {number(signals.fast.seconds)} s, while the KV cache fills"
+        under_way = f"{number(signals.sequences_prefilling or 0)} of the running sequences in their prefill"
+        reason = f"{under_way}, none of which has come to its end in {number(signals.fast.seconds)} s, while the KV cache fills"
         return Candidate(State.COMPUTE_BOUND, Cause.STEP_BUDGET, (f"{counted(queue.mean, 'request')} waiting", reason))
     if share is None or share < _MOSTLY_PREFILL:
         return None
