@@ -338,6 +338,7 @@ def complaints(request):
     def looked_at(url: str, size: tuple[int, int], scheme: str) -> tuple[list[tuple[str, str, str]], int]:
         with closing(browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, bypass_csp=True)) as context:
             page = context.new_page()
+            page.set_default_timeout(0)  # a page of 300 targets takes its time on a busy machine
             page.goto(url)
             page.evaluate(axe)
             found = [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in page.evaluate("axe.run()")["violations"]]
