@@ -5,11 +5,12 @@ One formula for `plan --url`, `check`, the daemon's signals and its advice: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kvwatch.capacity.pool import HEADROOM, round_up_to_block, safe_sequences, sequences
 from kvwatch.capacity.pool_fit import PoolShape
+from kvwatch.capacity.spread import SPREAD, Held, Moments, held_while_growing
 from kvwatch.text import number, percent
 
 PREFILL_ONLY: Final = 1.0
@@ -47,6 +48,9 @@ class SequenceSizes:
     block_size: int | None = None
     running: float | None = None
     """How many held that much each."""
+    prompts: Moments | None = None
+    """How prompts vary; ``None`` where they do not, or nobody knows."""
+    outputs: Moments | None = None
 
     @property
     def at_end(self) -> float | None:
@@ -80,6 +84,20 @@ class SequenceSizes:
         cached = self.prompt * self.prefix_hits
         return max(cached, self.running * (self.held - (self.prompt - cached + self.output / 2)))
 
+    @property
+    def at_any_moment(self) -> Held | None:
+        """What a running sequence holds of its own, where outputs vary; ``None`` where they are equally long or nobody knows.
+
+        Running sequences may be longer than those that finished, so what they are seen to hold counts, where that is more.
+        """
+        if self.prompt is None or self.outputs is None:
+            return None
+        own = self.prompt if self.shared is None else self.prompt * (1 - (self.prefix_hits or 0.0))
+        found = held_while_growing(own, 0.0 if self.prompts is None else self.prompts.variance, self.outputs, self.block_size or 0)
+        if self.held is not None and self.shared is None and self.held > _LONGER * found.mean:
+            return replace(found, mean=self.held)
+        return found
+
     def part_of(self, pool: float) -> float | None:
         """Tokens of the *pool* that a sequence takes at its end, its part of what as many as fit share included."""
         end, shared = self.at_end, self.shared
@@ -91,12 +109,15 @@ def concurrency_limit(pool: float | None, sizes: SequenceSizes, shape: PoolShape
 
     With a *shape*, where requests hold blocks whatever their length, its blocks are counted and no tokens.
 
-    As many as fit when all have grown to their end: on average each is half an output short of it, which is the headroom, and is far
+    Where outputs vary, as many as fit with what they hold at any moment and with what that varies by. Else
+    as many as fit when all have grown to their end: on average each is half an output short of it, which is the headroom, and is far
     more than the one block vLLM keeps for itself. Where that end is not known, as many as fit as they are seen, with a fifth left free.
     """
-    end = sizes.at_end
+    end, held = sizes.at_end, sizes.at_any_moment
     if shape is not None and shape.fixed and end:
         return _limit_by_blocks(shape, end)
+    if pool and held is not None:
+        return _limit_by_spread(pool, held, sizes.shared or 0.0)
     if pool and end:
         return limit_by_end(pool, end, sizes.shared or 0.0)
     if pool and sizes.held:
@@ -114,8 +135,22 @@ def limit_by_end(pool: float, tokens: float, shared: float = 0.0) -> Concurrency
 
     On average each is half an output short of it, which is the headroom.
     """
-    of_all = f"({number(pool)} KV tokens - {number(shared)} shared)" if shared else f"{number(pool)} KV tokens"
-    return ConcurrencyLimit(sequences(max(0.0, pool - shared), tokens), f"{of_all} ÷ {number(tokens)} tokens per sequence at its end")
+    fit = sequences(max(0.0, pool - shared), tokens)
+    return ConcurrencyLimit(fit, f"{_of_all(pool, shared)} ÷ {number(tokens)} tokens per sequence at its end")
+
+
+def _limit_by_spread(pool: float, held: Held, shared: float) -> ConcurrencyLimit:
+    """As many as fit beside what they share, at whatever stage of growth each is."""
+    found = held.most(max(0.0, pool - shared))
+    arithmetic = (
+        f"{_of_all(pool, shared)} hold {found} of {number(held.mean)} tokens on average, the last one's prompt aside, and twice what their sum "
+        f"varies by: {SPREAD:g} × {number(held.deviation)} × √{found}"
+    )
+    return ConcurrencyLimit(found, arithmetic)
+
+
+def _of_all(pool: float, shared: float) -> str:
+    return f"({number(pool)} KV tokens - {number(shared)} shared)" if shared else f"{number(pool)} KV tokens"
 
 
 def _limit_by_blocks(shape: PoolShape, tokens: float) -> ConcurrencyLimit:

@@ -12,6 +12,7 @@ from kvwatch.capacity.pool import demand, seconds_to_full
 from kvwatch.capacity.pool_fit import PoolShape
 from kvwatch.classifier.batch import batch_of, largest, tokens_per_step
 from kvwatch.classifier.history import History
+from kvwatch.classifier.lengths import moments_of
 from kvwatch.classifier.quantiles import quantiles_between
 from kvwatch.classifier.quiet import Quiet
 from kvwatch.classifier.saturation import ThroughputCurve, work_of
@@ -57,7 +58,17 @@ def derive(
     tokens_per_sequence = own_tokens(_times(usual_share, capacity_tokens), prompt, output)
     prefix_hits = prefix_hit_ratio_of(first, last)
     held = tokens_per_sequence if shape is None or not shape.fixed or usual_share is None else shape.tokens_in(usual_share)
-    sizes = SequenceSizes(prompt, output, held, sequence_share, prefix_hits, last.config.block_size, mean_running(slow))
+    sizes = SequenceSizes(
+        prompt,
+        output,
+        held,
+        sequence_share,
+        prefix_hits,
+        last.config.block_size,
+        mean_running(slow),
+        moments_of(first.prompt_lengths, last.prompt_lengths),
+        moments_of(first.generation_lengths, last.generation_lengths),
+    )
     limit = concurrency_limit(capacity_tokens, sizes, shape)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     batches = [batch_of(window[0], last, history.highest_running) for window in (recent, fast)]

@@ -105,6 +105,9 @@ class Snapshot:
     inter_token_latency: Histogram | None = None
     e2e_latency: Histogram | None = None
     queue_time: Histogram | None = None
+    prompt_lengths: Histogram | None = None
+    """``request_prompt_tokens`` over finished requests."""
+    generation_lengths: Histogram | None = None
     prompt_length_sum: float | None = _counter()
     """``request_prompt_tokens_sum`` over finished requests, with `prompt_length_count`."""
     prompt_length_count: float | None = _counter()

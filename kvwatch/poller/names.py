@@ -95,6 +95,8 @@ SIGNALS: Final = (
     SignalName("prompt_length_count", Kind.COUNT, ("request_prompt_tokens",)),
     SignalName("generation_length_sum", Kind.SUM, ("request_generation_tokens",)),  # V0 0.4.2, V1 0.7.1 -
     SignalName("generation_length_count", Kind.COUNT, ("request_generation_tokens",)),
+    SignalName("prompt_lengths", Kind.HISTOGRAM, ("request_prompt_tokens",)),
+    SignalName("generation_lengths", Kind.HISTOGRAM, ("request_generation_tokens",)),
     SignalName("prefill_time_sum", Kind.SUM, ("request_prefill_time_seconds",)),  # V0 0.6.4, V1 0.7.3 -
 )
 

@@ -101,6 +101,8 @@ class ServerConfig:
     max_num_batched_tokens: int = 2048
     max_model_len: int = 8192
     enable_prefix_caching: bool = True
+    watermark: float = 0.0
+    """Share of all blocks (0..1) that admission leaves to those that run; vLLM >= 0.24."""
     enable_mfu_metrics: bool = False
     disable_log_stats: bool = False
     data_parallel_size: int = 1
@@ -119,6 +121,8 @@ class ServerConfig:
         ):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.watermark < 1:
+            raise UsageError(f"watermark is a share of the blocks, at least 0 and below 1, not {self.watermark:g}")
         if self.names is Names.V0 and self.data_parallel_size > 1:
             raise UsageError("vLLM's V0 engine had no data parallelism: data_parallel_size must be 1 with names v0")
         if self.kv_cache_size_tokens - self.block_size < self.max_model_len:

@@ -191,7 +191,8 @@ class Scheduler:
             request = self.waiting[0]
             cached = self.pool.lookup(request.keys(block_size, request.length - 1)) if self.config.enable_prefix_caching else []
             whole = -(-request.length // block_size) - len(cached)
-            if whole + self.pool.unreferenced(cached) + reserved > self.pool.free:
+            kept = int(self.config.watermark * self.config.num_gpu_blocks) if self.running else 0
+            if whole + self.pool.unreferenced(cached) + reserved + kept > self.pool.free:
                 break
             self.waiting.popleft()
             self.pool.take(cached)
