@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final
 
-from kvwatch.advice.inputs import AdviceInputs
+from kvwatch.advice.inputs import SMALLEST_STEP, AdviceInputs
 from kvwatch.advice.steady import HOLD_SECONDS, Lasting, differ
 from kvwatch.capacity.concurrency import ConcurrencyLimit
 from kvwatch.capacity.pool import HEADROOM
 from kvwatch.model import Cause, Signals
 from kvwatch.text import number
-
-SMALLEST_STEP: Final = 2
-"""Sequences: one more or one fewer is within what the mean size of a request gets wrong."""
 
 
 def corrected(inputs: AdviceInputs) -> ConcurrencyLimit | None:

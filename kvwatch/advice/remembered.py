@@ -29,10 +29,10 @@ class RememberedAdvice:
         Only where something binds is there a number to hold, and only once sizes are known.
         """
         verdict, signals, config = assessment.verdict, assessment.signals, assessment.config
-        self._following.observe(signals, started)
+        self._following.observe(signals, started, config, known, neighbours)
         followed = self._following.followed
         hold = verdict.state in (State.KV_BOUND, State.COMPUTE_BOUND) and signals is not None and _tells_sizes(signals.slow)
-        given = (config, known, followed is not None)
+        given = (config, known, None if followed is None else followed.lever)
         if signals is not None:
             signals = self._limit.settle(at, AdviceInputs(verdict, signals, config, known, followed), given, hold=hold)
         changes = advise(verdict, signals, config, known, followed=followed, neighbours=neighbours)

@@ -32,6 +32,8 @@ class _Said:
     change: Change
     at: float
     """When the lever was advised last."""
+    since: float
+    """When this was said first."""
     differs: Lasting = field(default_factory=Lasting)
 
 
@@ -68,14 +70,14 @@ class SteadyAdvice:
         """*change* with the number that was said, unless another one has been asked for long enough."""
         key = (about, change.lever)
         said = self._said.get(key)
-        if said is None or at - said.at > HOLD_SECONDS or _count(said.change) is None:
-            self._said[key] = _Said(change, at)
+        if said is None or at - said.at > HOLD_SECONDS or (_count(said.change) is None and at - said.since < HOLD_SECONDS):
+            self._said[key] = _Said(change, at, at if said is None or at - said.at > HOLD_SECONDS else said.since)
             return change
         said.at = at
         if _count(change) == _count(said.change):
             said.change = change  # the same number, for the reasons of this moment
         if said.differs.for_as_long_as(HOLD_SECONDS, at, holds=differ(_count(said.change), _count(change))):
-            self._said[key] = _Said(change, at)
+            self._said[key] = _Said(change, at, at)
         return self._said[key].change
 
     def _in_order(self, at: float, about: object, changes: tuple[Change, ...]) -> tuple[Change, ...]:

@@ -143,8 +143,8 @@ def _limit_by_spread(pool: float, held: Held, shared: float) -> ConcurrencyLimit
     """As many as fit beside what they share, at whatever stage of growth each is."""
     found = held.most(max(0.0, pool - shared))
     arithmetic = (
-        f"{_of_all(pool, shared)} hold {found} of {number(held.mean)} tokens on average, the last one's prompt aside, and twice what their sum "
-        f"varies by: {SPREAD:g} × {number(held.deviation)} × √{found}"
+        f"{_of_all(pool, shared)} hold {found} sequences of {number(held.mean)} tokens and {SPREAD:g} standard deviations of their sum, "
+        f"{SPREAD:g} × {number(held.deviation)} × √{found}"
     )
     return ConcurrencyLimit(found, arithmetic)
 

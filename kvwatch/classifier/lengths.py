@@ -23,14 +23,12 @@ def moments_of(first: Histogram | None, last: Histogram | None) -> Moments | Non
     """
     if last is None:
         return None
-    before = first.counts if first is not None and first.bounds == last.bounds else [0.0] * len(last.counts)
-    return _moments(last.bounds, list(map(sub, last.counts, before)), _gained(first, last)) or _moments(
-        last.bounds, list(last.counts), last.sum
-    )
-
-
-def _gained(first: Histogram | None, last: Histogram) -> float | None:
-    return None if first is None or first.sum is None or last.sum is None else last.sum - first.sum
+    if first is not None and first.bounds == last.bounds:
+        gained = None if first.sum is None or last.sum is None else last.sum - first.sum
+        lately = _moments(last.bounds, list(map(sub, last.counts, first.counts)), gained)
+        if lately is not None:
+            return lately
+    return _moments(last.bounds, list(last.counts), last.sum)
 
 
 def _moments(bounds: tuple[float, ...], cumulative: list[float], total: float | None) -> Moments | None:

@@ -55,6 +55,12 @@ def test_a_number_takes_the_place_of_none_at_once():
     assert numbers([(0, None), (5, 12), (10, None)]) == [None, "12", "12"]
 
 
+def test_a_number_that_comes_and_goes_does_not_once_none_has_stood_for_two_minutes():
+    # a queue of about four times what may run: with a number now and then, and mostly none
+    series = [(t, 4 if t >= 130 and t // 5 % 2 else None) for t in range(0, 600, 5)]
+    assert set(numbers(series)) == {None}
+
+
 def test_a_lever_not_advised_for_longer_than_the_hold_is_forgotten():
     series = [(0, (seqs(12),)), (5, ()), (5 + HOLD_SECONDS, (seqs(14),))]
     assert said(series)[-1][0].proposed == "14"

@@ -43,6 +43,7 @@ def test_every_field_of_a_late_v1_is_read():
             time_to_first_token=Histogram((0.1, 1.0, 10.0), array("d", [10, 25, 29, 30]), 41.5),
             inter_token_latency=Histogram((0.025,), array("d", [2000, 2470]), 61.75),
             e2e_latency=Histogram((2.5,), array("d", [12, 26]), 130.0),
+            prompt_lengths=Histogram((), array("d", [26]), 3900.0),
             prompt_length_sum=3900,
             prompt_length_count=26,
             generation_length_sum=2400,
@@ -74,7 +75,7 @@ def test_every_signal_says_which_name_carried_it():
     assert sources["preemptions"] == "vllm:num_preemptions_total"
     assert sources["steps"] == "vllm:iteration_tokens_total_count"
     assert sources.get("time_to_first_token") == "vllm:time_to_first_token_seconds"
-    assert len(sources) == 23
+    assert len(sources) == 25
 
 
 def test_v0_is_read_by_its_own_names_and_has_no_engine_label():

@@ -73,20 +73,20 @@ def replicas_for_kv(inputs: AdviceInputs) -> Change | None:
 
 def replicas_of_a_full_server(inputs: AdviceInputs) -> Change | None:
     """The limit was lowered as advised and preemptions ended: what still waits needs another server."""
-    if inputs.followed is None or not inputs.is_full or load_out_of_balance(inputs) is not None:
+    limit = None if inputs.followed is None else inputs.followed.limit
+    if limit is None or not inputs.is_full or load_out_of_balance(inputs) is not None:
         return None
-    ratio = inputs.wanted / inputs.followed.after
+    ratio = inputs.wanted / limit
     if ratio <= _FULL_DEMAND:
         return None
     backlog = ratio > _BACKLOG
     usage = inputs.signals.slow.kv_usage
-    unused = usage is not None and usage.peak < _WELL_USED
-    full = (
-        f"at most {percent(usage.peak)} of its cache was used, so --max-num-seqs may go up again by a tenth at a time first"
-        if unused and usage is not None
-        else "this server is full, nothing more to gain here"
+    unused = (
+        f": at most {percent(usage.peak)} of its cache was used, the rest is for when they are long at once"
+        if (usage is not None and usage.peak < _WELL_USED)
+        else ""
     )
-    wanted = f"{number(inputs.wanted)} sequences want to run and {inputs.followed.after} may: {full}"
+    wanted = f"{number(inputs.wanted)} sequences want to run and {limit} may: this server is full, nothing more to gain here{unused}"
     return Change(
         lever="replicas",
         current="1",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from kvwatch.advice.inputs import AdviceInputs, power_of_two_from
-from kvwatch.advice.limit import SMALLEST_STEP
+from kvwatch.advice.inputs import AdviceInputs, least_step, power_of_two_from
 from kvwatch.model import Change
 from kvwatch.text import number, percent
 
@@ -16,9 +15,6 @@ _FEWEST_STEP_TOKENS: Final = 512
 """The smallest step budget that is advised. Lower: even short prompts take several steps."""
 _MOST_STEP_TOKENS: Final = 16384
 """vLLM's own largest default (for throughput on the largest cards); past it a step is as long as its tokens, and only slower to react."""
-_WORTHWHILE: Final = 0.25
-"""Share by which the cache must hold more sequences than may run for more slots to be worth a restart: below it the blocks bind next.
-On a real vLLM of 176 blocks with 8 slots bound, 32 slots had 50 % preempted and finished less than half."""
 
 
 def fewer_sequences(inputs: AdviceInputs) -> Change | None:
@@ -62,7 +58,7 @@ def more_sequences(inputs: AdviceInputs) -> Change | None:
             effect="requests stop waiting for a slot",
             caution="double it while throughput still grows and nothing is preempted",
         )
-    least = max(SMALLEST_STEP, math.ceil(_WORTHWHILE * current))
+    least = least_step(current)
     proposed = min(room.sequences, max(wanted, current + least))
     if proposed < current + least:
         return None
