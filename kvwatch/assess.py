@@ -61,7 +61,7 @@ class Judge:
 
     def reconfigure(self, policy: Policy, known: KnownConfig, baseline: Run | None = None) -> None:
         """Judge by another policy and baseline, and by what the operator knows now, keeping every history."""
-        self._policy, self._known = policy, known
+        self._policy, self._known, self._of_version = policy, known, known
         self._classifier.reconfigure(policy, known)
         for remembered in self._engines.values():
             remembered.alerts.reconfigure(policy)

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-SPREAD: Final = 2.25
+SPREAD: Final = 2.5
 """Standard deviations of what all sequences hold together that are left free. Lower: more run and more are preempted. On the simulator
-lognormal lengths of sigma 0.3 to 1 then leave 0 to 3 % preempted, where 1.25 leaves 2 to 15 %."""
+lognormal lengths of sigma 0.3 to 1 then leave 0 to 2 % preempted, where 1.25 leaves 2 to 15 %."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ def test_varied_prompts_add_to_it() -> None:
 @pytest.mark.parametrize(
     ("pool", "sizes", "fit"),
     [
-        # 10 × 441 + 2.25 × 87.8 × √10 = 5 035 fit 5 088, 11 × 441 + 2.25 × 87.8 × √11 = 5 506 do not
-        pytest.param(5088, SequenceSizes(300, 200, 400, block_size=32, outputs=TWO_KINDS), 10, id="two kinds of answers"),
+        # 9 × 441 + 2.5 × 87.8 × √9 = 4 628 fit 5 088, 10 × 441 + 2.5 × 87.8 × √10 = 5 104 do not
+        pytest.param(5088, SequenceSizes(300, 200, 400, block_size=32, outputs=TWO_KINDS), 9, id="two kinds of answers"),
         pytest.param(5088, SequenceSizes(300, 200, 400, block_size=32), 9, id="equally long: all at their end at once, 5 088 ÷ 512"),
-        # 600 held is more than 441: 7 × 600 + 523 = 4 723, 8 × 600 + 559 = 5 359
+        # 600 held is more than 441: 7 × 600 + 581 = 4 781, 8 × 600 + 621 = 5 421
         pytest.param(5088, SequenceSizes(300, 200, 600, block_size=32, outputs=TWO_KINDS), 7, id="those that run are longer"),
         pytest.param(100, SequenceSizes(300, 200, 400, block_size=32, outputs=TWO_KINDS), 0, id="less than one"),
     ],
