@@ -22,7 +22,7 @@ _NOTHING_KNOWN: Final = KnownConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Observed:
     """How an engine did at one moment."""
 
     preempted: float | None = None
@@ -31,10 +31,10 @@ class Outcome:
     """Requests, mean of the fast window."""
 
     @staticmethod
-    def of(signals: Signals) -> Outcome:
+    def of(signals: Signals) -> Observed:
         """At the moment of *signals*."""
         waiting = signals.fast.waiting
-        return Outcome(signals.preempted_share, None if waiting is None else waiting.mean)
+        return Observed(signals.preempted_share, None if waiting is None else waiting.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Followed:
     lever: str
     before: str
     after: str
-    then: Outcome
+    then: Observed
     """When it was advised."""
-    now: Outcome
+    now: Observed
 
     @property
     def limit(self) -> int | None:
@@ -71,14 +71,14 @@ class Followed:
 class _Advised:
     number: int
     before: int
-    then: Outcome
+    then: Observed
 
 
 @dataclass(frozen=True, slots=True)
 class _Flag:
     before: str
     proposed: str
-    then: Outcome
+    then: Observed
 
 
 class Following:
@@ -111,7 +111,7 @@ class Following:
         if signals is not None:
             self._observe_limit(signals)
             self._observe_flags(_visible(config, known), len(neighbours.replicas.engines) + 1)
-            self.followed = self._limit or self._flag(Outcome.of(signals))
+            self.followed = self._limit or self._flag(Observed.of(signals))
 
     def _observe_limit(self, signals: Signals) -> None:
         window = signals.fast.running
@@ -123,7 +123,7 @@ class Following:
             return
         nearer = most < trial.before if trial.number < trial.before else most > trial.before
         as_advised = nearer and abs(most - trial.number) <= max(1.0, _NEAR * trial.number)
-        self._limit = Followed(_LIMIT, str(trial.before), str(most), trial.then, Outcome.of(signals)) if as_advised else None
+        self._limit = Followed(_LIMIT, str(trial.before), str(most), trial.then, Observed.of(signals)) if as_advised else None
 
     def _observe_flags(self, seen: dict[str, str], replicas: int) -> None:
         """A flag that now has the value advised, or more replicas than there ever were while more were advised."""
@@ -138,7 +138,7 @@ class Following:
             self._set = None
         self._seen = seen
 
-    def _flag(self, now: Outcome) -> Followed | None:
+    def _flag(self, now: Observed) -> Followed | None:
         if self._set is None:
             return None
         lever, flag = self._set
@@ -150,10 +150,10 @@ class Following:
             return
         limit, before = recommended_max_num_seqs(changes), round(self._most)
         if limit is not None and limit != before:
-            self._advised = _Advised(limit, before, Outcome.of(signals))
+            self._advised = _Advised(limit, before, Observed.of(signals))
         for change in changes:
             if change.lever in self._seen and (change.proposed is not None or change.lever == _REPLICAS):
-                self._flags[change.lever] = _Flag(self._seen[change.lever], change.proposed or "", Outcome.of(signals))
+                self._flags[change.lever] = _Flag(self._seen[change.lever], change.proposed or "", Observed.of(signals))
 
 
 def _visible(config: EngineConfig, known: KnownConfig) -> dict[str, str]:

@@ -58,17 +58,9 @@ def derive(
     tokens_per_sequence = own_tokens(_times(usual_share, capacity_tokens), prompt, output)
     prefix_hits = prefix_hit_ratio_of(first, last)
     held = tokens_per_sequence if shape is None or not shape.fixed or usual_share is None else shape.tokens_in(usual_share)
-    sizes = SequenceSizes(
-        prompt,
-        output,
-        held,
-        sequence_share,
-        prefix_hits,
-        last.config.block_size,
-        mean_running(slow),
-        moments_of(first.prompt_lengths, last.prompt_lengths),
-        moments_of(first.generation_lengths, last.generation_lengths),
-    )
+    prompts, outputs = moments_of(first.prompt_lengths, last.prompt_lengths), moments_of(first.generation_lengths, last.generation_lengths)
+    block, running = last.config.block_size, mean_running(slow)
+    sizes = SequenceSizes(prompt, output, held, sequence_share, prefix_hits, block, running, prompts, outputs)
     limit = concurrency_limit(capacity_tokens, sizes, shape)
     preempted = _more(slow_window.preemptions, history.traffic.preempted(policy.window.slow))
     batches = [batch_of(window[0], last, history.highest_running) for window in (recent, fast)]

@@ -11,7 +11,7 @@ from first_look import first_look, sized
 
 from kvwatch.advice import levers
 from kvwatch.advice.advise import LEVERS, advise
-from kvwatch.advice.followed import Followed, Outcome
+from kvwatch.advice.followed import Followed, Observed
 from kvwatch.advice.inputs import AdviceInputs
 from kvwatch.advice.levers import around, memory, scale, slots
 from kvwatch.advice.neighbours import Neighbours, Peers
@@ -460,7 +460,7 @@ def test_the_readme_tells_exactly_the_levers_of_every_cause(repository, cause):
 @pytest.mark.parametrize("lever", sorted({lever for found in LEVERS.values() for lever in found}, key=attrgetter("__name__")))
 def test_every_lever_is_reachable_by_some_signals(lever):
     causes = [cause for cause, found in LEVERS.items() if lever in found]
-    after = (None, Followed("--max-num-seqs", "64", "10", Outcome(0.34), Outcome(0.0)))
+    after = (None, Followed("--max-num-seqs", "64", "10", Observed(0.34), Observed(0.0)))
     assert any(
         lever(AdviceInputs(verdict(cause), sized(found, config), config, known, followed, Neighbours(Peers((found, *siblings)))))
         is not None

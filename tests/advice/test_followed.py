@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvwatch.advice.followed import Followed, Following, Outcome
+from kvwatch.advice.followed import Followed, Following, Observed
 from kvwatch.advice.neighbours import Neighbours, Peers
 from kvwatch.config.policy import KnownConfig
 from kvwatch.model import Change, EngineConfig, GaugeStats, Signals, Window
@@ -24,7 +24,7 @@ def limit(number):
 
 
 def changed(before, after, then, now):
-    return Followed("--max-num-seqs", str(before), str(after), Outcome(then), Outcome(now))
+    return Followed("--max-num-seqs", str(before), str(after), Observed(then), Observed(now))
 
 
 def following(before, advised, started=BOOT):
@@ -132,11 +132,11 @@ def test_advice_without_another_limit_is_nothing_to_follow(changes):
             True,
         ),
         (
-            Followed("--max-num-seqs", "4", "32", Outcome(0.0, 28.4), Outcome(0.0, 2.6)),
+            Followed("--max-num-seqs", "4", "32", Observed(0.0, 28.4), Observed(0.0, 2.6)),
             "followed: --max-num-seqs 4 → 32, 28 → 3 waiting",
             False,
         ),
-        (Followed("replicas", "1", "3", Outcome(0.3, 9.0), Outcome(None, 2.0)), "followed: replicas 1 → 3, 9 → 2 waiting", False),
+        (Followed("replicas", "1", "3", Observed(0.3, 9.0), Observed(None, 2.0)), "followed: replicas 1 → 3, 9 → 2 waiting", False),
         (changed(8, 32, None, 0.1), "followed: --max-num-seqs 8 → 32", False),
         (changed(64, 10, 0.34, None), "followed: --max-num-seqs 64 → 10", True),
     ],
