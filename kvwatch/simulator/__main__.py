@@ -56,6 +56,9 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(*spellings, type=int, default=getattr(defaults, name), help="(default %(default)s)")
     parser.add_argument("--served-model-name", dest="model_name", default=defaults.model_name, help="(default %(default)s)")
     parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=defaults.enable_prefix_caching)
+    parser.add_argument(
+        "--watermark", type=float, default=defaults.watermark, help="share of the blocks kept free by admission (default %(default)s)"
+    )
     parser.add_argument("--enable-mfu-metrics", action="store_true")
     parser.add_argument("--disable-log-stats", action="store_true", help="no vllm: series at all")
 
