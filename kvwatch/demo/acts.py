@@ -119,10 +119,10 @@ _FIXED: Final = Act(
     frozenset({Cause.SEQUENCE_SLOTS, Cause.ADMISSION}),
 )
 _REPLICAS: Final = Act(
-    "Two more replicas",
-    "The advice now says how many replicas hold sixty clients. With three of them, twenty are left here.",
+    "Three more replicas",
+    "The advice now is replicas. With four of them, fifteen of the sixty clients are left here, and nobody waits.",
     120.0,
-    _load(ClosedLoop(20, _CHAT_PROMPT, _CHAT_OUTPUT)),
+    _load(ClosedLoop(15, _CHAT_PROMPT, _CHAT_OUTPUT)),
     frozenset({Cause.OK, Cause.KV_HIGH}),
 )
 _BUSY: Final = Act(
