@@ -49,14 +49,14 @@ class SequenceSizes:
     running: float | None = None
     """How many held that much each."""
     prompts: Moments | None = None
-    """How prompts vary; ``None`` where they do not, or nobody knows."""
+    """How prompts vary; ``None`` where nobody knows."""
     outputs: Moments | None = None
 
     @property
     def at_end(self) -> float | None:
         """KV tokens a sequence holds of its own when it is done growing; ``None`` while nothing has finished.
 
-        The mean prompt and output, in whole blocks. But running sequences are not the mean ones: where lengths vary, the long ones
+        The mean prompt and output, in whole blocks. But running sequences are not the mean ones: where lengths vary, or may, the long ones
         stay longest. So what they are seen to hold, halfway through their output, and the other half of it, where that is more. Where
         prompts share cached blocks, the prompt is the part of it that is not found in the cache.
         """
@@ -67,6 +67,8 @@ class SequenceSizes:
             return mean
         if self.shared is not None:
             return mean - self.prompt * (self.prefix_hits or 0.0)
+        if self._equally_long and self.prompts is not None and not self.prompts.variance:
+            return mean
         of_those_running = self.held + self.output / 2
         return of_those_running if of_those_running > _LONGER * mean else mean
 
@@ -85,12 +87,17 @@ class SequenceSizes:
         return max(cached, self.running * (self.held - (self.prompt - cached + self.output / 2)))
 
     @property
+    def _equally_long(self) -> bool:
+        """Whether all outputs are known to be of one length: requests that began together then end together."""
+        return self.outputs is not None and not self.outputs.variance
+
+    @property
     def at_any_moment(self) -> Held | None:
         """What a running sequence holds of its own, where outputs vary; ``None`` where they are equally long or nobody knows.
 
         Running sequences may be longer than those that finished, so what they are seen to hold counts, where that is more.
         """
-        if self.prompt is None or self.outputs is None:
+        if self.prompt is None or self.outputs is None or self._equally_long:
             return None
         own = self.prompt if self.shared is None else self.prompt * (1 - (self.prefix_hits or 0.0))
         found = held_while_growing(own, 0.0 if self.prompts is None else self.prompts.variance, self.outputs, self.block_size or 0)

@@ -29,6 +29,11 @@ class Moments:
         return max(0.0, self.squares - self.mean**2)
 
 
+def equally_long(length: float) -> Moments:
+    """Of requests that are all of one *length*, in tokens."""
+    return Moments(length, length**2, length**3)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What one running sequence holds, in tokens: its mean over time and by how much that varies (standard deviation)."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from operator import sub
 from typing import Final
 
-from kvwatch.capacity.spread import Moments
+from kvwatch.capacity.spread import Moments, equally_long
 from kvwatch.model import Histogram
 
 _ALIKE: Final = 0.9
-"""Share of the requests in one bucket from which all count as equally long. Lower: chat traffic, of which six or seven in ten fall into one
-of vLLM's buckets, would count as that."""
+"""Share of the requests in one bucket from which all count as equally long: their variance is 0. Lower: chat traffic, of which six or seven
+in ten fall into one of vLLM's buckets, would count as that."""
 _FEWEST: Final = 10.0
 """Requests below which a window says nothing of how lengths vary: then all that finished since the start do."""
 
 
 def moments_of(first: Histogram | None, last: Histogram | None) -> Moments | None:
-    """Moments of the lengths between two scrapes, or since the start where few have finished; ``None`` where they do not vary.
+    """Moments of the lengths between two scrapes, or since the start where few have finished; ``None`` where nobody knows.
 
     Inside a bucket lengths are taken to be spread evenly, and all are scaled to the mean that ``_sum`` knows exactly. What is above the
     last edge counts as that edge.
@@ -34,7 +34,7 @@ def moments_of(first: Histogram | None, last: Histogram | None) -> Moments | Non
 def _moments(bounds: tuple[float, ...], cumulative: list[float], total: float | None) -> Moments | None:
     count = cumulative[-1]
     counts = [after - before for before, after in zip([0.0, *cumulative], cumulative, strict=False)]
-    if count < _FEWEST or min(counts) < 0 or max(counts) >= _ALIKE * count or not bounds:
+    if count < _FEWEST or min(counts) < 0 or not bounds:
         return None
     edges = zip([0.0, *bounds], [*bounds, bounds[-1]], counts, strict=True)
     cells = [(low, high, share / count) for low, high, share in edges]
@@ -42,6 +42,8 @@ def _moments(bounds: tuple[float, ...], cumulative: list[float], total: float | 
     if not mean > 0:
         return None
     scale = 1.0 if not total or total <= 0 else total / count / mean
+    if max(counts) >= _ALIKE * count:
+        return equally_long(mean * scale)
     return Moments(mean * scale, squares * scale**2, cubes * scale**3)
 
 

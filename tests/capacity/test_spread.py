@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvwatch.capacity.concurrency import SequenceSizes, concurrency_limit
-from kvwatch.capacity.spread import SPREAD, Held, Moments, held_while_growing
+from kvwatch.capacity.spread import SPREAD, Held, Moments, equally_long, held_while_growing
 
 TWO_KINDS = Moments(200.0, 50_000.0, 14e6)
 """Answers of 100 and of 300 tokens, as many of the one as of the other."""
@@ -32,6 +32,14 @@ def test_varied_prompts_add_to_it() -> None:
         # 9 × 441 + 2.5 × 87.8 × √9 = 4 628 fit 5 088, 10 × 441 + 2.5 × 87.8 × √10 = 5 104 do not
         pytest.param(5088, SequenceSizes(300, 200, 400, block_size=32, outputs=TWO_KINDS), 9, id="two kinds of answers"),
         pytest.param(5088, SequenceSizes(300, 200, 400, block_size=32), 9, id="equally long: all at their end at once, 5 088 ÷ 512"),
+        # equally long, and near their end together: 600 held are no longer requests, 5 088 ÷ 512; 5 088 ÷ 700 where nobody knows
+        pytest.param(
+            5088,
+            SequenceSizes(300, 200, 600, block_size=32, prompts=equally_long(300), outputs=equally_long(200)),
+            9,
+            id="known to be equally long",
+        ),
+        pytest.param(5088, SequenceSizes(300, 200, 600, block_size=32), 7, id="maybe longer than those that finished"),
         # 600 held is more than 441: 7 × 600 + 581 = 4 781, 8 × 600 + 621 = 5 421
         pytest.param(5088, SequenceSizes(300, 200, 600, block_size=32, outputs=TWO_KINDS), 7, id="those that run are longer"),
         pytest.param(100, SequenceSizes(300, 200, 400, block_size=32, outputs=TWO_KINDS), 0, id="less than one"),

@@ -21,12 +21,23 @@ EMPTY = lengths([0, 0, 0, 0], 0.0)
     ("counts", "total"),
     [
         pytest.param([0, 40, 0, 0], 8000.0, id="one length"),
-        pytest.param([2, 37, 1, 0], 7400.0, id="nearly all in one bucket"),
+        pytest.param([2, 37, 1, 0], 8000.0, id="nearly all in one bucket"),
+    ],
+)
+def test_lengths_in_one_bucket_do_not_vary(counts, total):
+    for first in (EMPTY, None):
+        found = moments_of(first, lengths(counts, total))
+        assert (found.mean, found.variance) == (200.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "total"),
+    [
         pytest.param([4, 5, 0, 0], 900.0, id="too few to tell"),
         pytest.param([0, 0, 0, 0], 0.0, id="none"),
     ],
 )
-def test_lengths_in_one_bucket_do_not_vary(counts, total):
+def test_too_few_requests_tell_nothing(counts, total):
     assert moments_of(EMPTY, lengths(counts, total)) is None
     assert moments_of(None, lengths(counts, total)) is None
 
