@@ -26,7 +26,7 @@ lint: $(DEV) ## Style, types, architecture
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
-bench: $(DEV) tools ## Timings against a peer in the same run; the results stand in the README
+bench: $(DEV) tools ## Timings against a peer in the same run; the results stand in docs/figures.md
 	$(BIN)/python -m pytest tests/bench --benchmarks -s
 
 tools: ## What the tests ask of others: Prometheus, Alertmanager, models of custom resources, Helm, axe-core; into .cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -42,6 +43,19 @@ def test_its_configuration_is_one_that_kvwatch_takes(repository):
     assert settings.web.host_port == ("127.0.0.1", 20058)
     assert settings.alertmanager.urls == ["http://127.0.0.1:9093"]
     assert settings.alertmanager.labels == {"instance": "gpu-1.example.com"}
+
+
+def test_prometheus_takes_the_configuration_in_the_notes_and_scrapes_kvwatch_where_it_listens(repository, tmp_path, require_tool):
+    [shown] = re.findall(r"```yaml\n(rule_files:.*?)```", (repository / "deploy/host/README.md").read_text(), re.DOTALL)
+    shutil.copy(repository / "rules/kvwatch.rules.yaml", tmp_path)
+    config = tmp_path / "prometheus.yml"
+    config.write_text(shown.replace("/etc/prometheus/rules", str(tmp_path)))
+    result = subprocess.run([require_tool("promtool"), "check", "config", config], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "SUCCESS: 1 rule files found" in result.stdout
+    jobs = {one["job_name"]: one["static_configs"][0]["targets"] for one in yaml.safe_load(shown)["scrape_configs"]}
+    settings = Settings(**yaml.safe_load((repository / "deploy/host/kvwatch.yaml").read_text()))
+    assert jobs["kvwatch"] == [settings.web.listen_address]
 
 
 @pytest.mark.parametrize("component", ["components/sidecar", "standalone"])
