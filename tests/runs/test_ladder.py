@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 from some_runs import a_run
@@ -76,9 +77,14 @@ def test_what_is_no_ladder_is_refused_with_the_reason(runs, by, why):
 def test_the_picture_is_a_svg_of_its_own_with_every_rung_and_the_knee():
     picture = ET.fromstring(ladder_as_svg(ladder(rungs((4, 50.0, 9.0), (8, 90.0, 5.0), (16, 100.0, 3.0)))))  # noqa: S314 - our own
     names = [element.tag.rpartition("}")[2] for element in picture.iter()]
-    assert names.count("circle") == 3
+    assert (names.count("polyline"), names.count("circle")) == (3, 9)
     assert "16 (knee)" in [element.text for element in picture.iter()]
     assert not [element for element in picture.iter() if "href" in str(element.attrib)]
+
+
+def test_what_no_run_knows_is_not_drawn():
+    runs = [replace(run, lines=replace(run.lines, preemption_ratio=None)) for run in rungs((4, 50.0, 9.0), (8, 90.0, 5.0))]
+    assert "preempted (" not in ladder_as_svg(ladder(runs))
 
 
 def test_without_a_wait_there_is_no_picture():
