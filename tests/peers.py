@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import threading
+from pathlib import Path
 
 BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n"
 
@@ -120,6 +122,17 @@ def sends_without_end(peer, stopped):
 
 
 def free_port() -> int:
-    """A port nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port nobody listens on, and nobody else gets while this process lives.
+
+    It lies below those that the kernel gives to whoever binds port 0 or connects, and is reserved among test processes by a name.
+    """
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(max(1024, ephemeral // 2), ephemeral)
+    for place in range(len(ports)):
+        port = ports[(place + os.getpid()) % len(ports)]
+        with socket.socket(socket.AF_UNIX) as name, contextlib.suppress(OSError):  # somebody has the name, or the port
+            name.bind(f"\0kvwatch-test-port-{port}")
+            socket.create_server(("127.0.0.1", port)).close()
+            name.detach()  # the name is held until the process ends
+            return port
+    raise AssertionError(f"no port is free among {ports}")
