@@ -80,7 +80,7 @@ class ViewCollector(Collector):
     def name_windows(self, fast: float, slow: float) -> None:
         """Name the windows (seconds) in the help texts."""
         windows = {"fast": f"{fast:g} s", "slow": f"{slow:g} s"}
-        self._helps = {family: family.help.format(**windows) for family in FAMILIES}
+        self._helps = {family.name: family.help.format(**windows) for family in FAMILIES}
 
     def describe(self) -> Iterator[Metric]:
         """The families without a series: registration learns their names, so that ``name[]`` finds them and none can come twice."""
@@ -88,18 +88,18 @@ class ViewCollector(Collector):
             yield self._metric(family)
 
     def _metric(self, family: Family) -> Metric:
-        return Metric(family.name, self._helps[family], family.kind)
+        return Metric(family.name, self._helps[family.name], family.kind)
 
     def collect(self) -> Iterator[Metric]:
         """All families, each made when it is asked for. One without samples is announced too, so that its name and help can be found."""
-        made: dict[Family, list[Sample]] = {family: [] for family in FAMILIES}
+        made: dict[str, list[Sample]] = {family.name: [] for family in FAMILIES}
         for samples in self._samples_of_sound_views():
             for sample in samples:
-                made[sample.family].append(sample)
-        made[catalogue.COLLECT_FAULTS].append(Sample(catalogue.COLLECT_FAULTS, _NO_LABELS, _NO_LABELS, self._errors))
+                made[sample.family.name].append(sample)
+        made[catalogue.COLLECT_FAULTS.name].append(Sample(catalogue.COLLECT_FAULTS, _NO_LABELS, _NO_LABELS, self._errors))
         for family in FAMILIES:
             metric, name = self._metric(family), f"{family.name}_total" if family.kind == "counter" else family.name
-            for sample in made.pop(family):
+            for sample in made.pop(family.name):
                 metric.add_sample(name, sample.labels, sample.value)
             yield metric
 
