@@ -6,10 +6,12 @@ text"}`` or ``{"t": …, "error": "reason"}``.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -146,7 +148,8 @@ class Writer:
     """Writes a recording; use as a context manager.
 
     Each scrape is flushed, so a crash loses at most one; only xz keeps its last blocks to itself until it is closed.
-    Raises `RecordingError` when the file exists or cannot be written.
+    Raises `RecordingError` when the file exists or cannot be written; what was flushed before stays, without a part of the next
+    scrape, and a file of which nothing can be read is removed.
     """
 
     def __init__(self, path: Path, target: str) -> None:
@@ -160,16 +163,21 @@ class Writer:
             raise RecordingError(f"{path}: exists already; kvwatch does not overwrite a recording") from error
         except OSError as error:
             raise RecordingError(f"{path}: {error.strerror or error}") from error
+        self._whole = 0
+        """Bytes of the file up to the end of the last scrape that was flushed."""
         self._write({"kvwatch_recording": VERSION, "target": target})
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._raw.closed:  # it has been given up
+            return
         try:
             with self._raw:
                 self._file.close()
         except OSError as error:
+            self._give_up()
             if kind is None:
                 raise self._unwritable(error) from error
 
@@ -185,8 +193,22 @@ class Writer:
         try:
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
             self._file.flush()
+            self._raw.flush()
+            self._whole = self._raw.tell()
         except OSError as error:
+            self._give_up()
             raise self._unwritable(error) from error
+
+    def _give_up(self) -> None:
+        """Close the file with no part of a scrape at its end; one of which nothing can be read is in the way of the next try."""
+        for file in (self._file, self._raw):
+            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                file.close()
+        os.truncate(self._path, self._whole)
+        try:
+            Reader(self._path, lambda _: None).__exit__()
+        except RecordingError:
+            self._path.unlink(missing_ok=True)
 
     def _unwritable(self, error: OSError) -> RecordingError:
         return RecordingError(f"{self._path}: {error.strerror or error}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import lzma
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,35 @@ def test_a_full_disk_is_one_error(tmp_path, suffix):
     with pytest.raises(RecordingError, match="No space left on device") as caught, writer:
         writer.body(1.0, os.urandom(100_000).hex())
     assert str(caught.value) == f"{path}: No space left on device"
+
+
+@pytest.mark.parametrize("most", [0, 10, 30, 60, 100, 1_000, 5_000, 12_345, 400_000])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.xz"])
+def test_a_disk_that_fills_up_leaves_whole_scrapes_or_no_file(tmp_path, suffix, most):
+    """A file may grow to so many bytes here. What could not be written whole is not there; xz keeps its last blocks to itself."""
+    path, written, found = tmp_path / f"full{suffix}", [], []
+
+    def write_on():
+        with Writer(path, "demo") as writer:
+            for t in range(1000):
+                body = os.urandom(1000).hex()
+                writer.body(t, body)
+                written.append(body.encode())
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(RecordingError) as caught:
+            write_on()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(caught.value) == f"{path}: File too large"
+    if path.exists():
+        with Reader(path, pytest.fail) as reader, contextlib.suppress(RecordingError) if suffix != ".jsonl" else contextlib.nullcontext():
+            found.extend(entry.body for entry in reader)
+    assert found == (written[: len(found)] if suffix == ".jsonl.xz" else written)
+    assert path.exists() == {".jsonl": most >= 60, ".jsonl.gz": most >= 100, ".jsonl.xz": bool(found)}[suffix]
+    assert bool(found) == (most >= (150_000 if suffix == ".jsonl.xz" else 5_000))
 
 
 @pytest.mark.parametrize(
