@@ -264,6 +264,15 @@ def test_every_reference_stays_below_the_path_the_page_was_got_from(views, query
         assert urljoin(here + query, value).startswith(here), (tag, value)
 
 
+def test_the_five_numbers_of_a_run_are_shown_where_there_are_any():
+    seen = ChartHistory()
+    seen.record(VIEW)
+    down = read(failed(), history=seen).text
+    assert "Throughput and latency" in read(VIEW).text
+    assert "KV cache usage" in down, "its past is shown"
+    assert "Throughput and latency" not in down
+
+
 def test_ids_are_unique():
     ids = [attributes["id"] for _, attributes in read(VIEW, UNPOLLED, failed(replace(VIEW, name="vllm-2"))).tags if "id" in attributes]
     assert len(ids) == len(set(ids))

@@ -57,7 +57,7 @@ def details(row: EngineRow, points: tuple[Point, ...], timeline: Timeline, *, st
 def _five_lines(signals: Signals | None) -> tuple[Fact, ...]:
     """Throughput, preemption ratio, TTFT, ITL and P99: any one getting worse is a failure, so they stand together."""
     if signals is None:
-        return tuple(Fact(name, ABSENT) for name in ("Throughput", "Preemption ratio", "TTFT P95", "ITL P95", "End to end P99"))
+        return ()
     return (
         Fact(
             "Throughput",
@@ -101,7 +101,10 @@ def _capacity(signals: Signals) -> tuple[Fact, ...]:
             signals.sustainable_sequences,
             Fact("Safe concurrency", f"{number(signals.sustainable_sequences)} sequences", signals.sustainable_arithmetic or ""),
         ),
-        (signals.demand_ratio, Fact("Demand", percent(signals.demand_ratio), "of the cache; above 100 % one replica is not enough")),
+        (
+            signals.demand_ratio,
+            Fact("Demand", percent(signals.demand_ratio), f"of the cache; above {percent(1)} one replica is not enough"),
+        ),
         (signals.seconds_to_full, Fact("Full in", _until(signals.seconds_to_full), "at the present rate")),
         (signals.recompute_ratio, Fact("Recomputed", percent(signals.recompute_ratio), "of the work, estimated")),
         (signals.prefix_hit_ratio, Fact("Prefix hits", percent(signals.prefix_hit_ratio), "of prompt tokens were cached")),
