@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Final
+from operator import attrgetter
+from typing import Final, cast
 
 from kvwatch.model import COUNTERS, GaugeStats, Snapshot, Window
 
 _INCREASES: Final = tuple(one.name for one in fields(Window) if one.name in COUNTERS)
 """The counters whose increase a `Window` holds."""
+_GAUGES: Final = attrgetter("running", "waiting", "waiting_deferred", "kv_usage")
 
 
 def summarise(snapshots: Sequence[Snapshot]) -> Window:
     """What *snapshots* (oldest first, at least one, no restart among them) say together."""
     first, last = snapshots[0], snapshots[-1]
-    running = gauge([s.running for s in snapshots])
+    runnings, waiting, deferred, usages = zip(*map(_GAUGES, snapshots), strict=True)
+    running, waiting_stats = gauge(runnings), gauge(waiting)
     increases = {name: increase(getattr(first, name), getattr(last, name)) for name in _INCREASES}
-    waiting, deferred = [s.waiting for s in snapshots], [s.waiting_deferred for s in snapshots]
     queue = [queue_of(s) for s in snapshots] if any(deferred) else waiting
-    known = [length for length in queue if length is not None]
-    waiting_stats = gauge(waiting)
+    known = _known(queue)
     return Window(
         seconds=last.at - first.at,
         samples=len(snapshots),
@@ -29,7 +30,7 @@ def summarise(snapshots: Sequence[Snapshot]) -> Window:
         queue=waiting_stats if queue is waiting else gauge(queue),
         queued_share=sum(length > 0 for length in known) / len(known) if known else None,
         deferred=gauge(deferred),
-        kv_usage=gauge([s.kv_usage for s in snapshots]),
+        kv_usage=gauge(usages),
         preemption_ratio=preemption_ratio(increases["preemptions"], increases["finished"], running),
         **increases,
     )
@@ -45,11 +46,16 @@ def queue_of(snapshot: Snapshot) -> float | None:
 
 def gauge(values: Sequence[float | None]) -> GaugeStats | None:
     """Statistics of the values that are there; ``None`` when there is none."""
-    known = [value for value in values if value is not None]
+    known = _known(values)
     if not known:
         return None
     peak = max(known)
     return GaugeStats(mean=min(sum(known) / len(known), peak), low=min(known), peak=peak, last=known[-1])
+
+
+def _known(values: Sequence[float | None]) -> Sequence[float]:
+    """The values that are there."""
+    return [value for value in values if value is not None] if None in values else cast("Sequence[float]", values)
 
 
 def increase(first: float | None, last: float | None) -> float | None:
