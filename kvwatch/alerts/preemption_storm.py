@@ -32,13 +32,13 @@ def describe(facts: Facts) -> str:
         return sentence(facts.verdict, evidence_of(facts.verdict), first)
     # Before the fast window is full, both are the same.
     windows = (signals.slow,) if signals.slow.seconds == signals.fast.seconds else (signals.slow, signals.fast)
-    return sentence(facts.verdict, f"{'; '.join(map(_preemptions, windows))}{load_of(signals)}", first)
+    return sentence(facts.verdict, f"{'; '.join(dict.fromkeys(map(_preemptions, windows)))}{load_of(signals)}", first)
 
 
 def _preemptions(window: Window) -> str:
-    count = 0.0 if window.preemptions is None else window.preemptions
+    counted = _NO_COUNT if window.preemptions is None else f"{window.preemptions:.0f} preemptions in {window.seconds:.0f} s"
     share = "" if window.preemption_ratio is None else f", {window.preemption_ratio:.0%} of the requests that left the running batch"
-    return f"{count:.0f} preemptions in {window.seconds:.0f} s{share}"
+    return f"{counted}{share}"
 
 
 ALERT: Final = EngineAlert(

@@ -110,6 +110,34 @@ def test_a_storm_seen_for_seconds_only_is_told_once_and_not_once_per_window() ->
     assert storm.description.count("preemptions in 10 s") == 1
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (None, "running requests are preempted. First"),
+        (0.4, "running requests are preempted, 40% of the requests that left the running batch. First"),
+    ],
+)
+def test_a_storm_whose_preemptions_nobody_counts_states_no_count(share: float | None, said: str) -> None:
+    numbers = signals(slow=share, fast=share, preemptions=None)
+    (storm,) = EngineAlerts(Policy(), POLL).update(0.0, PREEMPTING, numbers)
+    assert storm.description.startswith(f"Engine 0 of demo-8b (kv_bound, preempting): {said}")
+
+
+@pytest.mark.parametrize(
+    ("cause", "first"),
+    [
+        (Cause.PREEMPTING, "lower --max-num-seqs, for running requests are preempted and computed again"),
+        (
+            Cause.ADMISSION,
+            "give the cache room: --gpu-memory-utilization up to 0.95 if nothing else uses the card, an fp8 KV dtype, or a replica",
+        ),
+    ],
+)
+def test_a_bound_cache_without_advice_says_what_helps_such_a_cause(cause: Cause, first: str) -> None:
+    (fired,) = held(EngineAlerts(Policy(), POLL), 120.0, verdict(cause, "seen"), signals())
+    assert (fired.name, fired.description) == ("KVBound", f"Engine 0 of demo-8b (kv_bound, {cause}): seen. First: {first}.")
+
+
 def advice(lever: str, current: str | None, proposed: str | None) -> tuple[Change, ...]:
     return (Change(lever=lever, current=current, proposed=proposed, reason="why", effect="what it does", caution="what to beware of"),)
 
