@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -200,8 +201,12 @@ def prometheus(require_tool, tmp_path_factory, optional) -> Iterator[Prometheus]
 
 
 def without_data(prometheus: Prometheus, expressions: dict[str, str]) -> dict[str, str]:
-    """Those that return no series at all."""
-    return {name: expression for name, expression in expressions.items() if not prometheus.series(expression)}
+    """Those that return no number: no series, or nothing but NaN, as of a quantile of nothing or 0 ÷ 0."""
+
+    def numbers(expression: str) -> Iterator[float]:
+        return (float(value) for series in prometheus.series(expression) for _, value in series["values"])
+
+    return {name: expression for name, expression in expressions.items() if not any(map(math.isfinite, numbers(expression)))}
 
 
 def for_grafana(text: str) -> str:
