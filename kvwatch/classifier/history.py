@@ -17,6 +17,7 @@ from kvwatch.model import COUNTERS, HISTOGRAMS, CounterTrait, Histogram, Snapsho
 
 _BORN_LATE: Final = counters_with(CounterTrait.BORN_LATE)
 _RESET_EVIDENCE: Final = counters_with(CounterTrait.PROVES_RESET)
+_TOTALS_READ: Final = ("time_to_first_token", "inter_token_latency")
 _CREATED_SLACK: Final = 1.0
 """Seconds by which ``_created`` may differ between scrapes of one process: it is a rounded float."""
 SPACING_SECONDS: Final = 15.0
@@ -47,6 +48,8 @@ class History:
         self.highest_running = 0.0
         """The most sequences seen running since the engine started: max_num_seqs is at least that, and no limit below it binds."""
         self._first_seen: float | None = None
+        self._with_buckets: float | None = None
+        """`at` of the last of the snapshots that keep their buckets, fifteen seconds or a poll apart."""
         self.quiet = Quiet(stall)
         self.traffic = Traffic(span)
 
@@ -92,6 +95,7 @@ class History:
         self.traffic.note(snapshot)
         if self._first_seen is None:
             self._first_seen = snapshot.at
+        self._spare_buckets()
         self._snapshots.append(snapshot)
         self.highest_running = max(self.highest_running, snapshot.running or 0.0)
         self._age(snapshot.at)
@@ -112,6 +116,19 @@ class History:
         if found[-1] is not self._snapshots[-1]:
             found.append(self._snapshots[-1])
         return found
+
+    def _spare_buckets(self) -> None:
+        """Of the newest snapshot, now followed by another, keep buckets only where a long window may begin, as `spread` chooses.
+
+        Quantiles are taken between the beginning of the slow window and the newest snapshot; buckets are most of a snapshot's memory.
+        """
+        if not self._snapshots:
+            return
+        newest = self._snapshots[-1]
+        if self._with_buckets is not None and newest.at - self._with_buckets < SPACING_SECONDS:
+            self._snapshots[-1] = without_buckets(newest)
+        else:
+            self._with_buckets = newest.at
 
     def _age(self, now: float) -> None:
         """Let go of what is too old, keeping one snapshot at or before each edge: increases are counted from there."""
@@ -151,9 +168,18 @@ class History:
     def _forget(self, *, restarted: bool) -> None:
         self._snapshots.clear()
         self._older.clear()
-        self._first_seen = None
+        self._first_seen = self._with_buckets = None
         self.quiet.end(restarted=restarted)
         self.traffic.end(restarted=restarted)
+
+
+def without_buckets(snapshot: Snapshot) -> Snapshot:
+    """A snapshot without its histograms, but for the counts and sums of those that tell how many got tokens (`classifier.batch`)."""
+    histograms: dict[str, Histogram | None] = dict.fromkeys(HISTOGRAMS)
+    for name in _TOTALS_READ:
+        found: Histogram | None = getattr(snapshot, name)
+        histograms[name] = None if found is None else found.totals()
+    return replace(snapshot, **histograms)  # type: ignore[arg-type]
 
 
 def _is_too_much(before: Snapshot | None, after: Snapshot, since: float) -> bool:

@@ -92,7 +92,7 @@ class Daemon:
             version=__version__,
             url=self._server.url,
             shard=self._settings.shard,
-            targets=[view.name for view in self.views()],
+            targets=len(self.views()),
         )
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 _MOST_LINES: Final = 1000
 """What a reader may be behind: some minutes of a large fleet in trouble."""
 _LINE_BYTES: Final = 16 * 1024
-"""A longer line is cut: what a peer said is in it only as an excerpt, so it is a traceback of ours."""
+"""A longer line is cut. Long values were already, by `kvwatch.daemon.logging`; this is for what other libraries may write."""
 
 
 class LogOutlet:

@@ -17,6 +17,10 @@ from kvwatch.daemon.log_outlet import LogOutlet
 from kvwatch.text import printable
 
 _FIRST: Final = ("timestamp", "level", "event", "target", "model_name", "engine")
+_MOST_ITEMS: Final = 20
+"""Of a list in one line: 500 targets or errors are a page, and make the line longer than log collectors take (16 KiB by default)."""
+_TEXT_BEGINS, _TEXT_ENDS = 1000, 3000
+"""Characters kept of a longer text, at both ends: a traceback names its error last, what a peer said begins with it."""
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
@@ -30,6 +34,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         _in_order_without_nan,
+        _not_too_long,
         *([_printable] if console else []),
     ]
     structlog.configure(
@@ -68,3 +73,18 @@ def _in_order_without_nan(_logger: object, _method: str, event: dict[str, Any]) 
     """What a reader looks for first comes first; NaN and infinities, which are no JSON, become null."""
     ordered = {key: event[key] for key in _FIRST if key in event} | event
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in ordered.items()}
+
+
+def _not_too_long(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Long values are cut, and say so: a line that is cut as a whole is no JSON any more."""
+    return {key: _cut(value) for key, value in event.items()}
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str) and len(value) > _TEXT_BEGINS + _TEXT_ENDS:
+        left_out = len(value) - _TEXT_BEGINS - _TEXT_ENDS
+        return f"{value[:_TEXT_BEGINS]} [{left_out} characters left out] {value[-_TEXT_ENDS:]}"
+    if isinstance(value, list | tuple):
+        more = [f"and {len(value) - _MOST_ITEMS} more"] if len(value) > _MOST_ITEMS else []
+        return [*map(_cut, value[:_MOST_ITEMS]), *more]
+    return value

@@ -32,6 +32,10 @@ class Histogram:
         """Observations so far."""
         return self.counts[-1]
 
+    def totals(self) -> Histogram:
+        """Count and sum alone, in a histogram without finite edges."""
+        return Histogram((), (self.count,), self.sum)
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from kvwatch.errors import ScrapeError
 from kvwatch.model import MOST_ENGINES, EngineConfig, FailureReason
@@ -43,6 +44,19 @@ class ConfigSeries(NamedTuple):
     engine: str | None
     replica: str
     config: EngineConfig
+
+
+class Address:
+    """Whose series a label text names, and which part of its family: ``le``, ``finished_reason`` and the like, else ``""``."""
+
+    __slots__ = ("__weakref__", "key", "part")
+
+    def __init__(self, key: Key, part: str) -> None:
+        self.key, self.part = key, part
+
+
+_SHARED: Final[WeakValueDictionary[str, Address]] = WeakValueDictionary()
+"""What the label texts of all targets name: replicas of a model have the same. A text is here as long as a target remembers it."""
 
 
 class _Meanings(dict[str, Meaning]):
@@ -84,7 +98,7 @@ class LabelMemory:
 
     def __init__(self) -> None:
         self._keys: dict[Key, Key] = {}
-        self._addresses = _Meanings(self._read_address)
+        self._addresses = _Meanings(self._address)
         self._configs = _Meanings(_config_series)
         self._inference = _Meanings(_is_inference)
 
@@ -93,8 +107,8 @@ class LabelMemory:
         for meanings in (self._addresses, self._configs, self._inference):
             meanings.turn_page()
 
-    def address(self, text: str) -> tuple[Key, str]:
-        """Whose series this label text names, and which part of its family: ``le``, ``finished_reason`` and the like, else ``""``."""
+    def address(self, text: str) -> Address:
+        """What this label text names."""
         return self._addresses[text]
 
     def config(self, text: str) -> ConfigSeries:
@@ -105,14 +119,17 @@ class LabelMemory:
         """Whether a series of ``http_requests_total`` counts requests that reached an engine."""
         return self._inference[text]
 
-    def _read_address(self, text: str) -> tuple[Key, str]:
-        read = parse_labels(text)
-        part = next((read[name] for name in _PART_LABELS if name in read), "")
-        model_name = _said(read, "model_name") or _said(read, "model") or ""  # Triton says model
-        key = Key(model_name, _said(read, "engine") or DEFAULT_ENGINE, _replica(read))
-        if len(self._keys) > 2 * MOST_ENGINES:
-            self._keys.clear()
-        return self._keys.setdefault(key, key), sys.intern(part)
+    def _address(self, text: str) -> Address:
+        found = _SHARED.get(text)
+        if found is None:
+            read = parse_labels(text)
+            part = next((read[name] for name in _PART_LABELS if name in read), "")
+            model_name = _said(read, "model_name") or _said(read, "model") or ""  # Triton says model
+            key = Key(model_name, _said(read, "engine") or DEFAULT_ENGINE, _replica(read))
+            if len(self._keys) > 2 * MOST_ENGINES:
+                self._keys.clear()
+            found = _SHARED[text] = Address(self._keys.setdefault(key, key), sys.intern(part))
+        return found
 
 
 def _config_series(text: str) -> ConfigSeries:

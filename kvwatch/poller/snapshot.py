@@ -23,6 +23,7 @@ _LEAST: Final = 1e-9
 """What is smaller and not zero is no count, length or number of seconds either: what is divided by 1e-308 is infinite."""
 _MOST_FLOPS: Final = 1e30
 """A GPU of 1e16 FLOP/s for three million years."""
+_FOUR_BYTES: Final = 2.0**32
 _BELOW_ZERO: Final = -1e-6
 """Usage down to here is an arithmetic zero; further below, the gauge is broken (vllm-ascend #10048)."""
 _WHERE: Final = {signal.name: (signal.samples, signal.part) for signal in names.SIGNALS}
@@ -103,11 +104,18 @@ def _histogram(draft: Draft, name: str) -> Histogram | None:
         total = buckets.get(layout.infinity) if layout.infinity else _only(draft.get(family + "_count"))
         if total is None:
             continue
-        counts = array("d", [*(buckets[edge] for edge in layout.edges), total])
+        counts = [*(buckets[edge] for edge in layout.edges), total]
         if all(map(is_measure, counts)):
             total_sum = _only(draft.get(family + "_sum"))
-            return Histogram(layout.bounds, counts, total_sum if total_sum is not None and is_measure(abs(total_sum)) else None)
+            return Histogram(layout.bounds, _packed(counts), total_sum if total_sum is not None and is_measure(abs(total_sum)) else None)
     return None
+
+
+def _packed(counts: list[float]) -> array[int] | array[float]:
+    """Counts in four bytes each while they are whole numbers that fit, in eight otherwise."""
+    if max(counts) < _FOUR_BYTES and all(map(float.is_integer, counts)):
+        return array("I", map(int, counts))
+    return array("d", counts)
 
 
 def _flops(draft: Draft, name: str) -> float | None:

@@ -50,7 +50,8 @@ def parse_scrape(body: bytes, at: float, unix: float | None = None, memory: Labe
         elif sample == names.CONFIG:
             configs.append(memory.config(labels))
         else:
-            key, part = memory.address(labels)
+            address = memory.address(labels)
+            key, part = address.key, address.part
             draft = drafts.get(key)
             if draft is None:
                 if len(drafts) >= _MOST_KEYS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -48,23 +49,29 @@ class Daemon(Measured):
         # Into a file: nobody would read a pipe, and the daemon would wait for it once it is full.
         self.log = config.with_suffix(".log")
         with self.log.open("w") as log:
-            super().__init__(subprocess.Popen([*command, f"--config.file={config}"], stderr=log))
-        self.url = self._started()["url"]
+            as_deployed = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # as the image and the unit set it
+            super().__init__(subprocess.Popen([*command, f"--config.file={config}"], stderr=log, env=as_deployed))
+        try:
+            self.url = self._started()["url"]
+        except BaseException:
+            self.close()  # nobody else knows of it yet, and it would run beside every later measurement
+            raise
 
     def _started(self):
         idle = threading.Event()
         for _ in range(600):
             assert self.process.poll() is None, self.log.read_text()
-            for line in self.log.read_text().split("\n")[:-1]:  # the last is not whole yet: a line of 500 targets is written in pieces
+            for line in self.log.read_text().split("\n")[:-1]:  # the last may not be whole yet
                 if '"kvwatch.started"' in line:
                     return json.loads(line)
             idle.wait(0.1)
         raise AssertionError(self.log.read_text())
 
     def text(self):
-        """/metrics."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
-            return response.read().decode()
+        """/metrics, asked for as Prometheus does."""
+        request = urllib.request.Request(f"{self.url}/metrics", headers={"Accept-Encoding": "gzip"})
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return gzip.decompress(response.read()).decode()
 
     def total(self, name):
         """Sum of a family over all its series."""

@@ -13,13 +13,16 @@ import sys
 import time
 from pathlib import Path
 
-MOVING = re.compile(r"^(vllm:(?:generation_tokens|prompt_tokens|request_success)_total\{[^}]*\}) (\S+)$", re.MULTILINE)
+MOVING = re.compile(
+    r"^(vllm:(?:(?:generation_tokens|prompt_tokens|request_success)_total|\w+_(?:bucket|count|sum))\{[^}]*\}) (\S+)$", re.MULTILINE
+)
+"""Histograms, too: a snapshot that says what the one before said could be kept for nothing."""
 FRESH_SECONDS = 0.05
 
 
 def answer(text: str, seconds: float) -> bytes:
     """The exposition after so long, with its head."""
-    body = MOVING.sub(lambda found: f"{found[1]} {float(found[2]) + 100 * seconds!r}", text).encode()
+    body = MOVING.sub(lambda found: f"{found[1]} {float(found[2]) + int(100 * seconds)!r}", text).encode()
     head = (
         "HTTP/1.1 200 OK",
         "Content-Type: text/plain; version=0.0.4; charset=utf-8",

@@ -21,6 +21,28 @@ def test_of_the_time_before_the_fine_window_one_snapshot_in_fifteen_seconds_is_k
     assert [s.at for s in history.within(30, slack=2.5)] == [265, 270, 275, 280, 285, 290, 295]
 
 
+def test_buckets_are_kept_where_the_slow_window_may_begin_and_in_the_newest():
+    """Quantiles are taken from there to the newest. Of every other snapshot only the totals that tell the batch are kept."""
+
+    def moving(t):
+        return snapshot(t, time_to_first_token=histogram(t, 2 * t, 3 * t, total=4 * t), queue_time=histogram(t, t, t))
+
+    history = fill(*(moving(t) for t in range(0, 300, 5)))
+    whole = [s.at for s in {s.at: s for s in (*history.spread(), *history.within(300, slack=0))}.values() if s.queue_time is not None]
+    assert sorted(whole) == [*range(165, 286, 15), 295]
+    assert all(s.time_to_first_token.bounds for s in history.spread())
+    fast = history.within(30, slack=2.5)
+    assert [(s.time_to_first_token.count, s.time_to_first_token.sum) for s in fast] == [(3 * t, 4 * t) for t in range(265, 296, 5)]
+
+
+@pytest.mark.parametrize("every", [1, 2, 5, 7, 10, 15, 30, 60])
+def test_the_slow_window_always_begins_at_a_snapshot_with_buckets(every):
+    history = History(120.0, fine=30.0 + every, max_gap=240.0)
+    for t in range(0, 600, every):
+        history.append(snapshot(t, e2e_latency=histogram(t, t, t)))
+        assert all(one.e2e_latency is not None for one in (history.spread()[0], history.last))
+
+
 def test_polls_slower_than_the_spacing_are_all_kept():
     history = fill(*(snapshot(t) for t in range(0, 300, 15)))
     assert [s.at for s in history.spread()] == [*range(165, 286, 15)]

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from exporter_views import VIEW, StillClock
 from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from kvwatch.alerts.registry import DEFINITIONS, ONLY_PROMETHEUS
@@ -54,6 +55,19 @@ def test_metrics_are_plain_text_by_default():
     answer = ask("/metrics")
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert b'kvwatch_target_up{target="vllm-0"} 1.0\n' in answer.body
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text;version=1.0.0"])
+def test_a_fleet_is_encoded_in_pieces_that_together_are_what_the_library_makes_of_it_at_once(accept):
+    """60 targets have more than 500 samples of a family, the most that are encoded at a time."""
+    registry = CollectorRegistry()
+    views = [replace(VIEW, name=f"vllm-{number}") for number in range(60)]
+    registry.register(ViewCollector(lambda: views, StillClock(), fast_window=30.0, slow_window=120.0))
+    encode, _ = choose_encoder(accept)
+    at_once = encode(registry)
+    assert at_once.count(b"\nkvwatch_cause{") > 500
+    assert ask("/metrics", given=sources(registry=registry), accept=accept).body == at_once
+    assert gzip.decompress(ask("/metrics", given=sources(registry=registry), accept=accept, accept_encoding="gzip").body) == at_once
 
 
 def test_metrics_are_openmetrics_where_asked_for():

@@ -287,4 +287,5 @@ def test_the_labels_of_a_target_are_on_each_of_its_series():
     labelled = replace(VIEW, labels={"namespace": "prod", "pod": "vllm-0"})
     samples = list(samples_of(labelled, NOW))
     assert samples
-    assert {(one.labels["namespace"], one.labels["pod"], one.labels["target"]) for one in samples} == {("prod", "vllm-0", "vllm-0")}
+    labels = [{**one.whose, **one.which} for one in samples]
+    assert {(one["namespace"], one["pod"], one["target"]) for one in labels} == {("prod", "vllm-0", "vllm-0")}

@@ -195,7 +195,8 @@ def series_of(scraped: tuple[tuple[float, TargetView], ...]) -> list[dict[str, s
             name = sample.family.name + ("_total" if sample.family.kind == "counter" else "")
             if name not in READ:
                 continue
-            pairs = ", ".join(f"{label}={json.dumps(text)}" for label, text in sorted(sample.labels.items()))
+            labels = {**sample.whose, **sample.which}
+            pairs = ", ".join(f"{label}={json.dumps(text)}" for label, text in sorted(labels.items()))
             column = values.setdefault(f"{name}{{{pairs}}}", ["_"] * number)
             column.extend(["stale"] * (number - len(column)))
             column.append(repr(sample.value))

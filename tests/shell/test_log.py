@@ -56,6 +56,39 @@ def test_what_is_no_json_is_null(number):
     assert json.loads(stream.getvalue())["seconds"] is None
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        pytest.param("x" * 4000, "x" * 4000, id="a-text-that-fits"),
+        pytest.param("a" * 2000 + "z" * 5000, "a" * 1000 + " [3000 characters left out] " + "z" * 3000, id="a-text-too-long"),
+        pytest.param(list(range(20)), list(range(20)), id="a-list-that-fits"),
+        pytest.param(tuple(range(500)), [*range(20), "and 480 more"], id="a-list-too-long"),
+        pytest.param(["y" * 4001], ["y" * 1000 + " [1 characters left out] " + "y" * 3000], id="a-text-in-a-list"),
+    ],
+)
+def test_a_long_value_is_cut_and_says_so_so_that_the_line_stays_json(given, shown):
+    stream = io.StringIO()
+    logged(stream).info("x", detail=given)
+    assert json.loads(stream.getvalue())["detail"] == shown
+
+
+def test_a_traceback_without_end_keeps_its_error():
+    stream = io.StringIO()
+
+    def deeper(level):
+        return deeper(level + 1)
+
+    try:
+        deeper(0)
+    except RecursionError as error:
+        error.add_note("n" * 20_000)
+        error.add_note("the very last line")
+        logged(stream).exception("scrape.broke")
+    (line,) = stream.getvalue().splitlines()
+    assert len(line) < 16_384
+    assert json.loads(line)["exception"].endswith("the very last line")
+
+
 def test_a_traceback_stays_in_its_line():
     stream = io.StringIO()
     try:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 
 import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as EncodedSample
 
 from kvwatch.alerts.definition import AlertDefinition
 from kvwatch.alerts.registry import ENGINE_ALERTS, TARGET_DOWN
@@ -44,7 +46,7 @@ _QUANTILES: Final = {label: {"quantile": label} for label, _ in QUANTILES}
 
 
 class Sample(NamedTuple):
-    """One sample. Its labels are put together when it is encoded: those of a whole fleet wait for that at once."""
+    """One sample."""
 
     family: Family
     whose: Labels
@@ -53,10 +55,37 @@ class Sample(NamedTuple):
     """The labels that tell the samples of one family and engine apart."""
     value: float
 
-    @property
-    def labels(self) -> Labels:
-        """All labels, in a dictionary of its own."""
-        return {**self.whose, **self.which}
+
+class Samples(Sequence[EncodedSample]):
+    """The samples of one family until it is their turn to be encoded, each made when it is asked for.
+
+    Those of a whole fleet wait at once: 24 bytes each, where a made one with its labels takes 360.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._whose: list[Labels] = []
+        self._which: list[Labels] = []
+        self._values = array("d")
+
+    def add(self, sample: Sample) -> None:
+        """One more."""
+        self._whose.append(sample.whose)
+        self._which.append(sample.which)
+        self._values.append(sample.value)
+
+    @overload
+    def __getitem__(self, index: int) -> EncodedSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[EncodedSample]: ...
+    def __getitem__(self, index: int | slice) -> EncodedSample | list[EncodedSample]:
+        """Made anew at every call."""
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        return EncodedSample(self._name, {**self._whose[index], **self._which[index]}, self._values[index])
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 _log = structlog.get_logger(__name__)
@@ -92,15 +121,14 @@ class ViewCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families, each made when it is asked for. One without samples is announced too, so that its name and help can be found."""
-        made: dict[str, list[Sample]] = {family.name: [] for family in FAMILIES}
+        found = {family.name: Samples(f"{family.name}_total" if family.kind == "counter" else family.name) for family in FAMILIES}
         for samples in self._samples_of_sound_views():
             for sample in samples:
-                made[sample.family.name].append(sample)
-        made[catalogue.COLLECT_FAULTS.name].append(Sample(catalogue.COLLECT_FAULTS, _NO_LABELS, _NO_LABELS, self._errors))
+                found[sample.family.name].add(sample)
+        found[catalogue.COLLECT_FAULTS.name].add(Sample(catalogue.COLLECT_FAULTS, _NO_LABELS, _NO_LABELS, self._errors))
         for family in FAMILIES:
-            metric, name = self._metric(family), f"{family.name}_total" if family.kind == "counter" else family.name
-            for sample in made.pop(family.name):
-                metric.add_sample(name, sample.labels, sample.value)
+            metric = self._metric(family)
+            metric.samples = found.pop(family.name)  # type: ignore[assignment] # a sequence does for those that encode
             yield metric
 
     def _samples_of_sound_views(self) -> Iterator[list[Sample]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -46,6 +46,8 @@ class Response:
     content_type: str
     body: bytes
     content_security_policy: str = NOTHING_ALLOWED
+    packed: bool = False
+    """`body` is in gzip's form already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,14 @@ def _page(sources: Sources, request: HttpRequest) -> Response:
 def _metrics(sources: Sources, request: HttpRequest) -> Response:
     encode, content_type = _encoder(request.header("accept"))
     names = _queried(request.query, "name[]")
-    return Response(200, content_type, _encoded(sources.registry.restricted_registry(names) if names else sources.registry, encode))
+    pieces = _pieces(sources.registry.restricted_registry(names) if names else sources.registry, encode)
+    if not gzip_accepted(request.header("accept-encoding")):
+        return Response(200, content_type, b"".join(pieces))
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0) as file:
+        for piece in pieces:
+            file.write(piece)
+    return Response(200, content_type, packed.getvalue(), packed=True)
 
 
 def _healthy(sources: Sources, _request: HttpRequest) -> Response:
@@ -149,16 +158,23 @@ class _One(NamedTuple):
         return (self.family,)
 
 
-def _encoded(registry: Collector, encode: Callable[[Any], bytes]) -> bytes:
-    """The exposition, encoded family by family: all samples of a fleet at once would need five times the room of the text."""
-    text, end = io.BytesIO(), b""
+_PIECE: Final = 500
+"""Samples encoded at a time."""
+
+
+def _pieces(registry: Collector, encode: Callable[[Any], bytes]) -> Iterator[bytes]:
+    """The exposition, piece by piece: of a fleet, all samples at once would need five times the room of the text."""
+    end = b""
     for family in registry.collect():
-        piece = encode(_One(family))
-        if piece.endswith(_OPENMETRICS_END):
-            piece, end = piece[: -len(_OPENMETRICS_END)], _OPENMETRICS_END
-        text.write(piece)
-    text.write(end)
-    return text.getvalue()
+        samples, family.samples = family.samples, []
+        head = encode(_One(family))
+        if head.endswith(_OPENMETRICS_END):
+            head, end = head[: -len(_OPENMETRICS_END)], _OPENMETRICS_END
+        yield head
+        for first in range(0, len(samples), _PIECE):
+            family.samples = samples[first : first + _PIECE]
+            yield encode(_One(family))[len(head) :].removesuffix(end)
+    yield end
 
 
 _MOST_FIELDS: Final = 1000
@@ -192,8 +208,10 @@ def _finished(response: Response, request: HttpRequest, allowed: tuple[str, ...]
     ]
     if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers.append(("Allow", ", ".join(allowed)))
-    if len(body) >= _WORTH_COMPRESSING and gzip_accepted(request.header("accept-encoding")):
-        body = gzip.compress(body, compresslevel=_GZIP_LEVEL)
+    packed = response.packed
+    if not packed and len(body) >= _WORTH_COMPRESSING and gzip_accepted(request.header("accept-encoding")):
+        body, packed = gzip.compress(body, compresslevel=_GZIP_LEVEL), True
+    if packed:
         headers.append(("Content-Encoding", "gzip"))
     headers.append(("Content-Length", str(len(body))))
     return HttpAnswer(response.status, tuple(headers), b"" if request.method == "HEAD" else body)
