@@ -1,8 +1,11 @@
 """What the scripts beside this one share: mutants of some packages, tried against their unit tests.
 
 Each mutant changes one operator, number or statement in a copy of the project and runs the tests there, in a forked process that has the
-libraries already. Printed are the survivors and the share killed; what survives is explained by its line as it stands, or is a hole in the
-tests. It takes minutes of one core, so it is no part of ``make test``.
+libraries already. Printed are the survivors and the share killed, and on standard error how far it is; what survives is explained by its
+line as it stands, or is a hole in the tests. It takes minutes of one core, so it is no part of ``make test``.
+
+Arguments: how many mutants, the seed of the sample, and texts: then only mutants of lines that contain one of them (a line starts with the
+name of its file and a colon here), which is how survivors are tried again after a test was written.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,8 +127,9 @@ def survives(folder: Path, tests: tuple[str, ...]) -> bool:
         os._exit(code)
 
 
-def run(target: Target, count: int, seed: int = 1) -> int:
-    """Try a sample of *count* mutants; exit code 1 when fewer than the target's bar are killed."""
+def run(target: Target, arguments: Sequence[str], default_count: int) -> int:
+    """Try a sample of mutants; exit code 1 when fewer than the target's bar are killed."""
+    count, seed, *texts = [*arguments, *(str(default_count), "1")[len(arguments) :]]
     for library in ("pydantic_settings", "requests", "structlog", "prometheus_client", "yaml", "jinja2"):
         __import__(library)
     survivors = 0
@@ -137,11 +141,12 @@ def run(target: Target, count: int, seed: int = 1) -> int:
             for package in target.packages
             for path in sorted((folder / package).rglob("*.py"))
             for line, mutant in mutants(ast.parse(path.read_text()))
+            if not texts or any(text in f"{path.name}: {path.read_text().splitlines()[line - 1]}" for text in texts)
         ]
-        sample = random.Random(seed).sample(found, min(count, len(found)))  # noqa: S311 - a sample, not a secret
+        sample = random.Random(int(seed)).sample(found, min(int(count), len(found)))  # noqa: S311 - a sample, not a secret
         if not survives(folder, target.tests):
             sys.exit("the tests fail without any mutant")
-        for path, line, mutant in sample:
+        for number, (path, line, mutant) in enumerate(sample, 1):
             source = path.read_text()
             mutated, change = mutant()
             path.write_text(mutated)
@@ -151,6 +156,8 @@ def run(target: Target, count: int, seed: int = 1) -> int:
                 print(f"survived: {path.relative_to(folder)}:{line}: {text} -> {change}   {target.equivalent.get(text, '')}", flush=True)  # noqa: T201
             path.write_text(source)
             shutil.rmtree(folder / ".hypothesis", ignore_errors=True)  # what failed for one mutant is not tried on the next
+            if number % 10 == 0:
+                print(f"{number} of {len(sample)} tried, {survivors} survived", file=sys.stderr, flush=True)  # noqa: T201
         if not survives(folder, target.tests):
             sys.exit("the tests fail without any mutant, now and then: the figures mean nothing")
     killed = len(sample) - survivors

@@ -1,4 +1,4 @@
-"""Mutants of the alert engine and the notifier: ``python tests/mutation/mutate_alerts.py [COUNT] [SEED]`` (150 and 1 when not given)."""
+"""Mutants of the alert engine and the notifier: ``tests/mutation/mutate_alerts.py [COUNT] [SEED] [TEXT ...]``, 150 and 1 when not given."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ ALERTS = Target(
 )
 
 if __name__ == "__main__":
-    sys.exit(run(ALERTS, *(map(int, sys.argv[1:]) if sys.argv[1:] else (150,))))
+    sys.exit(run(ALERTS, sys.argv[1:], 150))

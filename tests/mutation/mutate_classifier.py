@@ -1,4 +1,4 @@
-"""Mutants of the classifier: ``python tests/mutation/mutate_classifier.py [COUNT] [SEED]`` (300 and 1 when not given)."""
+"""Mutants of the classifier: ``python tests/mutation/mutate_classifier.py [COUNT] [SEED] [TEXT ...]`` (300 and 1 when not given)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ CLASSIFIER = Target(
         "tests/classifier/test_batch.py",
         "tests/classifier/test_curve.py",
         "tests/classifier/test_hysteresis.py",
+        "tests/classifier/test_lengths.py",
         "tests/classifier/test_overflow.py",
         "tests/classifier/test_preemption.py",
         "tests/classifier/test_pressure.py",
@@ -32,4 +33,4 @@ CLASSIFIER = Target(
 )
 
 if __name__ == "__main__":
-    sys.exit(run(CLASSIFIER, *(map(int, sys.argv[1:]) if sys.argv[1:] else (300,))))
+    sys.exit(run(CLASSIFIER, sys.argv[1:], 300))
