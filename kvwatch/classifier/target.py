@@ -111,8 +111,8 @@ class TargetClassifier:
         if restarted or (self._cpu and scrape.process_cpu_seconds < self._cpu[-1][1]):
             self._cpu.clear()
         self._cpu.append((scrape.at, scrape.process_cpu_seconds))
-        window = self._policy.window.fast - self._interval / 2
+        window = max(self._policy.window.fast, 2 * self._interval) - self._interval / 2
         while len(self._cpu) > 1 and scrape.at - self._cpu[1][0] >= window:
             self._cpu.pop(0)
         (first_at, first), (last_at, last) = self._cpu[0], self._cpu[-1]
-        return (last - first) / (last_at - first_at) if last_at - first_at >= max(window, self._interval / 2) else None
+        return (last - first) / (last_at - first_at) if last_at - first_at >= window else None
