@@ -6,6 +6,7 @@ from operator import sub
 from typing import Final
 
 from kvwatch.capacity.spread import Moments, equally_long
+from kvwatch.classifier.windows import increase
 from kvwatch.model import Histogram
 
 _ALIKE: Final = 0.9
@@ -24,8 +25,7 @@ def moments_of(first: Histogram | None, last: Histogram | None) -> Moments | Non
     if last is None:
         return None
     if first is not None and first.bounds == last.bounds:
-        gained = None if first.sum is None or last.sum is None else last.sum - first.sum
-        lately = _moments(last.bounds, list(map(sub, last.counts, first.counts)), gained)
+        lately = _moments(last.bounds, list(map(sub, last.counts, first.counts)), increase(first.sum, last.sum))
         if lately is not None:
             return lately
     return _moments(last.bounds, list(last.counts), last.sum)
@@ -41,7 +41,7 @@ def _moments(bounds: tuple[float, ...], cumulative: list[float], total: float | 
     mean, squares, cubes = (sum(share * _even(low, high, power) for low, high, share in cells) for power in (1, 2, 3))
     if not mean > 0:
         return None
-    scale = 1.0 if not total or total <= 0 else total / count / mean
+    scale = total / count / mean if total else 1.0
     if max(counts) >= _ALIKE * count:
         return equally_long(mean * scale)
     return Moments(mean * scale, squares * scale**2, cubes * scale**3)

@@ -45,21 +45,15 @@ def judge(signals: Signals, _policy: Policy) -> Candidate | None:
         reason = f"{free} free at the fullest moment, the next admission may need {missing}"
         return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason, *held_by_nobody(signals)))
     if is_hot(signals) and not is_pinned(signals):
-        reason = f"KV cache at {percent(full)} at its fullest, running between {number(_low(signals))} and {number(_peak(signals))}"
+        running = signals.fast.running
+        swings = f", running between {number(running.low)} and {number(running.peak)}" if running is not None else ""
+        reason = f"KV cache at {percent(full)} at its fullest{swings}"
         return Candidate(State.KV_BOUND, Cause.ADMISSION, (waiting, reason, *held_by_nobody(signals)))
     return None
 
 
 def _slots_bind_first(signals: Signals) -> bool:
     return slots_alone_bind(signals) or (signals.ceiling_known and is_pinned(signals)) or stays_at_proven_ceiling(signals)
-
-
-def _low(signals: Signals) -> float:
-    return signals.fast.running.low if signals.fast.running is not None else 0.0
-
-
-def _peak(signals: Signals) -> float:
-    return signals.fast.running.peak if signals.fast.running is not None else 0.0
 
 
 RULE: Final = Rule(

@@ -31,11 +31,11 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
     The slow window, because few long sequences are preempted once in half a minute, and a crowd with a queue before a full cache now and
     then. Never with plenty of room: the counter counts preemptions for priority and for cache resets too.
     """
-    count, share = signals.preempted, signals.preempted_share
+    count, share = signals.preempted or 0.0, signals.preempted_share
     if is_over(signals) or has_plenty_of_room(signals):
         return None
-    still = bool(signals.preempted_lately) or ((count or 0.0) > 1 and _waited(signals) and is_hot(signals))
-    lasting = bool(count) and still and (share is None or share >= _smallest_share(signals, count))
+    still = bool(signals.preempted_lately) or (count > 1 and _waited(signals) and is_hot(signals))
+    lasting = still and (share is None or share >= _smallest_share(signals, count))
     if not count or not (lasting or is_storm(signals, policy)):
         return _computed_again(signals)
     evidence = [f"{counted(count, 'preemption')} in {number(signals.slow.seconds)} s"]
@@ -61,12 +61,12 @@ def _computed_again(signals: Signals) -> Candidate | None:
     return Candidate(State.KV_BOUND, Cause.PREEMPTING, evidence)
 
 
-def _smallest_share(signals: Signals, count: float | None) -> float:
+def _smallest_share(signals: Signals, count: float) -> float:
     """While nobody waits, or while the slots are taken anyway, a few preemptions are the price of a cache that is well used.
 
     One always is: alone it is no cause of a queue.
     """
-    return _WORTH_NAMING if _waited(signals) and (count or 0.0) > 1 and not stands_at_ceiling(signals) else _BY_ITSELF
+    return _WORTH_NAMING if _waited(signals) and count > 1 and not stands_at_ceiling(signals) else _BY_ITSELF
 
 
 def _waited(signals: Signals) -> bool:

@@ -16,17 +16,17 @@ def judge(signals: Signals, policy: Policy) -> Candidate | None:
     Gauges are set once a step, so a frozen engine repeats its last ones, and they may look like a full cache or a queue:
     only moving numbers prove life.
     """
-    lifeless, silent = signals.seconds_without_life, signals.seconds_without_progress
+    lifeless, silent = signals.seconds_without_life or 0.0, signals.seconds_without_progress or 0.0
     work = f"{number(signals.running or 0)} running and {number(signals.waiting or 0)} waiting"
-    still = lifeless is not None and lifeless >= max(signals.stall_patience, policy.thresholds.stall)
+    still = lifeless >= max(signals.stall_patience, policy.thresholds.stall)
     if still and signals.clients_left:
-        stale = f"{work} since {number(lifeless or 0)} s, but as many clients have left since: the gauges show the moment before"
+        stale = f"{work} since {number(lifeless)} s, but as many clients have left since: the gauges show the moment before"
         return Candidate(State.UNKNOWN, Cause.STALE, (stale,))
-    if silent is not None and silent >= policy.thresholds.silence:
+    if silent >= policy.thresholds.silence:
         moves = "no counter or gauge has moved either" if still else "although the engine still steps"
         evidence = f"{work}, no token has come out and no prompt got further for {number(silent)} s: {moves}"
     elif still:
-        evidence = f"{work}, and no counter or gauge has moved for {number(lifeless or 0)} s: the engine does not step"
+        evidence = f"{work}, and no counter or gauge has moved for {number(lifeless)} s: the engine does not step"
     else:
         return None
     if signals.waits_for_others:
