@@ -8,6 +8,7 @@ import pytest
 from builders import snapshot, steady, window
 
 from kvwatch.classifier.saturation import ThroughputCurve, Work, work_of
+from kvwatch.model import Saturation
 
 
 def learnt(*steps, curve=None, at=0.0):
@@ -75,6 +76,13 @@ def test_prompts_less_what_the_prefix_cache_gave_are_work():
     assert smaller(curve, 64.0, 1000.0, share=0.5) == (16.0, 1000.0)
 
 
+def test_prompts_of_now_count_as_those_of_then_do():
+    """Half of the tokens are prompts: 600 come out now and 500 came out then, a fifth more in all."""
+    curve = learnt(*[(16.0, 500.0, 500.0)] * 3)
+    assert curve.saturation(Work(64.0, 500.0, 0.5), None) == Saturation(16.0, 1000.0, 64.0, 1000.0)
+    assert curve.saturation(Work(64.0, 600.0, 0.5), None) is None
+
+
 def test_prompts_alone_are_work_too():
     assert smaller(learnt(*[(16.0, 10.0, 990.0)] * 3), 64.0, 1000.0, share=0.99) == (16.0, 1000.0)
 
@@ -94,14 +102,14 @@ def test_contexts_are_alike_by_the_share_of_the_pool_a_sequence_holds(usage, con
     assert (smaller(curve, 64.0, 1000.0, context=context) is not None) is alike
 
 
-@pytest.mark.parametrize(("hours", "remembered"), [(1.0, True), (1.001, False)])
+@pytest.mark.parametrize(("hours", "remembered"), [(1.0, True), (1.0001, False)])
 def test_what_was_seen_an_hour_before_the_newest_is_forgotten(hours, remembered):
     curve = learnt((64.0, 1000.0, 0.0), curve=learnt(*[(16.0, 1000.0, 0.0)] * 3), at=hours * 3600.0)
     assert (smaller(curve, 64.0, 1000.0) is not None) is remembered
 
 
 def test_a_level_that_was_not_seen_for_an_hour_begins_anew():
-    curve = learnt(*[(16.0, 500.0, 0.0)] * 2, curve=learnt(*[(16.0, 1000.0, 0.0)] * 3), at=3602.0)
+    curve = learnt(*[(16.0, 500.0, 0.0)] * 2, curve=learnt(*[(16.0, 1000.0, 0.0)] * 3), at=3600.5)
     assert smaller(curve, 64.0, 500.0) is None
     assert smaller(learnt((16.0, 500.0, 0.0), curve=curve, at=3605.0), 64.0, 500.0) == (16.0, 500.0)
 
@@ -118,6 +126,12 @@ def test_a_batch_beside_more_prompts_than_then_does_not_crawl(share, crawls):
     """Half of what was computed then were prompts."""
     curve = learnt(*[(8.0, 500.0, 500.0)] * 3)
     assert (curve.slowdown(Work(8.0, 100.0, share), None) is not None) is crawls
+
+
+@pytest.mark.parametrize(("then", "crawls"), [(8.8, True), (8.9, False)])
+def test_a_batch_a_tenth_smaller_than_then_crawls_too(then, crawls):
+    curve = learnt(*[(then, 800.0, 0.0)] * 3)
+    assert (curve.slowdown(Work(8.0, 100.0, 0.0), None) is not None) is crawls
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from builders import ENGINE, scrape, snapshot
 
+from kvwatch.classifier.engine import EngineClassifier
 from kvwatch.classifier.target import TargetClassifier
-from kvwatch.config.policy import Policy
+from kvwatch.config.policy import KnownConfig, Policy, Thresholds, Windows
 from kvwatch.model import Cause, EngineConfig, EngineId, FailureReason, ScrapeFailure, State
 
 BUSY = {"running": 3.0, "kv_usage": 0.3}
@@ -40,6 +41,11 @@ def test_one_scrape_is_never_evidence_of_health():
     assert verdicts(judge.observe(scrape(working(10)))) == [("0", State.HEALTHY, Cause.OK)]
 
 
+@pytest.mark.parametrize(("seen", "cause"), [(7.9, Cause.WARMING_UP), (8.0, Cause.OK)])
+def test_an_engine_warms_up_for_eight_seconds(seen, cause):
+    assert feed(classifier(), *(scrape(working(t)) for t in (0.0, 4.0, seen)))[0].verdict.cause is cause
+
+
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [
@@ -65,6 +71,18 @@ def test_while_no_engine_is_known_a_failure_speaks_of_none():
     second = judge.fail(ScrapeFailure(5, FailureReason.CONNECT, "refused"))
     assert verdicts(second) == [(None, State.UNKNOWN, Cause.UNREACHABLE)]
     assert (first[0].verdict.since, second[0].verdict.since) == (0, 0)
+
+
+def test_faults_of_kvwatch_are_those_of_the_last_poll(monkeypatch):
+    judge = classifier()
+    feed(judge, scrape(working(0)))
+    with monkeypatch.context() as broken:
+        broken.setattr(EngineClassifier, "observe", lambda *_args, **_fields: {}["missing"])
+        said = judge.observe(scrape(working(5)))
+    assert said[0].verdict.evidence == ("kvwatch failed: KeyError, its log says where",)
+    assert [type(fault) for fault in judge.faults] == [KeyError]
+    judge.fail(ScrapeFailure(10, FailureReason.CONNECT, "refused"))
+    assert judge.faults == ()
 
 
 def test_a_single_failed_scrape_does_not_cost_what_was_known():
@@ -152,13 +170,30 @@ def test_clients_that_give_up_on_an_engine_that_was_silent_before_do_not_explain
 
 
 def test_far_more_clients_than_were_there_that_leave_between_two_polls_are_evidence_of_a_stall():
-    """16 are there. 24 that leave at once are those and a few that came in between; 60 are too many for that."""
-    for left, cause in ((24.0, Cause.STALE), (60.0, Cause.STALLED)):
+    """16 are there. Those, or a few more that came in between, may leave at once; twice as many are too many for that, and 15 not all."""
+    for left, cause in (
+        (15.0, Cause.STALLED),
+        (16.0, Cause.STALE),
+        (24.0, Cause.STALE),
+        (31.0, Cause.STALE),
+        (32.0, Cause.STALLED),
+        (60.0, Cause.STALLED),
+    ):
         judge = classifier()
         frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
         feed(judge, *(scrape(snapshot(t, **(frozen | {"generation_tokens": 50.0 * t})), http_requests=100.0) for t in (0, 5, 10)))
         said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=100.0 + left) for t in (15, 20, 25, 30)))
         assert verdicts(said)[0][2] is cause
+
+
+@pytest.mark.parametrize(("silent", "cause"), [(2.9, Cause.STALE), (3.0, Cause.STALLED)])
+def test_clients_that_still_wait_after_three_silent_seconds_are_no_part_of_a_mass_abort(silent, cause):
+    judge = classifier()
+    frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
+    feed(judge, *(scrape(snapshot(t, **(frozen | {"generation_tokens": 50.0 * t})), http_requests=100.0) for t in (0, 5, 10)))
+    judge.observe(scrape(snapshot(10.0 + silent, **frozen), http_requests=100.0))
+    said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=116.0) for t in (15, 20, 25, 30)))
+    assert verdicts(said)[0][2] is cause
 
 
 def test_clients_that_came_later_and_left_too_are_evidence_of_a_stall():
@@ -174,6 +209,16 @@ def test_the_same_gauges_with_clients_still_waiting_are_a_stall():
     frozen = {"running": 9.0, "waiting": 7.0, "kv_usage": 0.6, "generation_tokens": 500.0}
     said = feed(judge, *(scrape(snapshot(t, **frozen), http_requests=100.0) for t in range(0, 20, 5)))
     assert verdicts(said) == [("0", State.COMPUTE_BOUND, Cause.STALLED)]
+
+
+def test_another_policy_judges_from_the_next_scrape_on_with_what_is_remembered():
+    judge = classifier()
+    feed(judge, *(scrape(working(t)) for t in range(0, 305, 5)))
+    judge.reconfigure(Policy(window=Windows(slow=240.0), thresholds=Thresholds(kv_watermark=0.2)), KnownConfig(max_num_seqs=7))
+    said = judge.observe(scrape(working(305)))[0]
+    assert (said.verdict.cause, said.signals.running_ceiling, said.signals.slow.seconds) == (Cause.KV_HIGH, 7, 125)
+    said = feed(judge, *(scrape(working(t)) for t in range(310, 600, 5)))[0]
+    assert said.signals.slow.seconds == 250
 
 
 def test_time_in_each_state_and_changes_are_accounted_for():
@@ -241,6 +286,21 @@ def test_two_lost_polls_of_a_minute_are_no_gap():
     assert verdicts(said) == [("0", State.HEALTHY, Cause.OK)]
 
 
+@pytest.mark.parametrize(("interval", "seconds"), [(1.0, 30.0), (10.0, 30.0), (15.0, 30.0), (20.0, 40.0), (60.0, 120.0)])
+def test_the_fast_window_reaches_over_two_polls_and_keeps_all_of_them(interval, seconds):
+    said = feed(classifier(interval), *(scrape(working(interval * n)) for n in range(int(300 / interval) + 1)))
+    fast = said[0].signals.fast
+    assert (fast.seconds, fast.samples) == (seconds, seconds / interval + 1)
+
+
+@pytest.mark.parametrize(("interval", "lost", "cause"), [(5.0, 23, Cause.OK), (5.0, 24, Cause.WARMING_UP), (60.0, 3, Cause.OK)])
+def test_a_gap_is_longer_than_the_slow_window_and_four_polls(interval, lost, cause):
+    """Lost polls in a row: 120 s between two answers belong together, 125 s do not; where polls are a minute apart, 240 s do."""
+    judge = classifier(interval)
+    feed(judge, *(scrape(working(interval * n)) for n in range(4)))
+    assert judge.observe(scrape(working(interval * (4 + lost))))[0].verdict.cause is cause
+
+
 def test_counters_that_began_anew_three_times_in_two_minutes_are_those_of_several_processes():
     judge, said = classifier(), []
     for i, tokens in enumerate((900.0, 910.0, 920.0, 5.0, 930.0, 10.0, 940.0, 15.0, 950.0)):
@@ -248,6 +308,15 @@ def test_counters_that_began_anew_three_times_in_two_minutes_are_those_of_severa
     assert said[-1] is Cause.AMBIGUOUS
     assert Cause.AMBIGUOUS not in said[:7]
     assert said[7] is Cause.AMBIGUOUS
+
+
+@pytest.mark.parametrize(("third", "cause"), [(115.0, Cause.AMBIGUOUS), (120.0, Cause.WARMING_UP)])
+def test_three_restarts_are_several_processes_only_within_two_minutes(third, cause):
+    judge, tokens, said = classifier(), 1000.0, ()
+    for at in range(0, int(third) + 6, 5):
+        tokens = 0.0 if at in (5, 60, third + 5) else tokens + 100.0
+        said = judge.observe(scrape(snapshot(float(at), generation_tokens=tokens, **BUSY)))
+    assert said[0].verdict.cause is cause
 
 
 @pytest.mark.parametrize(("start", "cause"), [(0.0, Cause.COMPUTE), (1000.0, Cause.OK)])
@@ -282,6 +351,21 @@ def test_processor_time_is_counted_over_the_fast_window_only():
     assert ratios[6:12] == [pytest.approx(2.0)] * 6
     assert ratios[14] == pytest.approx(1.0)
     assert ratios[17:] == [pytest.approx(0.0)] * 7
+
+
+@pytest.mark.parametrize(("last", "ratio"), [(27.5, 0.5), (27.4, None)])
+def test_the_fast_window_is_covered_half_a_poll_before_its_end(last, ratio):
+    pages = (scrape(working(t), process_cpu_seconds=0.5 * t) for t in (0.0, 10.0, 20.0, last))
+    assert feed(classifier(), *pages)[0].signals.process_cpu_ratio == ratio
+
+
+@pytest.mark.parametrize(("interval", "covered"), [(1.0, 30), (15.0, 2), (20.0, 2), (60.0, 2)])
+def test_processor_time_is_known_however_far_apart_the_polls_are(interval, covered):
+    """After half a minute, or two polls."""
+    judge = classifier(interval)
+    said = [judge.observe(scrape(working(interval * n), process_cpu_seconds=0.5 * interval * n))[0].signals for n in range(40)]
+    known = [None if one is None else one.process_cpu_ratio for one in said]
+    assert known == [None] * covered + [0.5] * (40 - covered)
 
 
 def test_processor_time_of_a_new_process_is_counted_anew():

@@ -60,8 +60,8 @@ def test_within_takes_the_last_seconds_with_some_slack():
 
 
 def test_within_never_gives_fewer_than_two():
-    history = fill(snapshot(0), snapshot(15))
-    assert [s.at for s in history.within(5, slack=1)] == [0, 15]
+    history = fill(snapshot(0), snapshot(15), snapshot(30))
+    assert [s.at for s in history.within(5, slack=1)] == [15, 30]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,15 @@ def test_histograms_start_from_zero_after_a_restart():
 
 def test_created_that_trembles_is_no_restart():
     assert not fill(snapshot(0, created=1000.0), snapshot(5, created=1000.4)).restarts
+
+
+@pytest.mark.parametrize(("created", "restarts"), [(1001.0, ()), (1001.1, (5,)), (999.0, ())])
+def test_created_that_moved_on_by_more_than_a_second_is_one(created, restarts):
+    assert fill(snapshot(0, created=1000.0), snapshot(5, created=created)).restarts == restarts
+
+
+def test_the_last_four_restarts_are_remembered():
+    assert fill(*(snapshot(5.0 * n, preemptions=9.0 - n) for n in range(7))).restarts == (15, 20, 25, 30)
 
 
 def test_a_sum_that_goes_back_is_no_restart():

@@ -61,6 +61,19 @@ def test_polls_far_apart_are_sustained_evidence_by_themselves():
     assert said([OK, SLOTS], interval=15.0) == [OK, SLOTS]
 
 
+@pytest.mark.parametrize(("at", "cause"), [(8.9, Cause.OK), (9.0, Cause.SEQUENCE_SLOTS)])
+def test_trouble_is_told_when_it_has_lasted_for_four_seconds(at, cause):
+    settled = Hysteresis(5.0)
+    for moment, found in ((0.0, OK), (5.0, SLOTS)):
+        settled.settle(Candidate(*found, ()), at=moment)
+    assert settled.settle(Candidate(*SLOTS, ()), at=at).cause is cause
+
+
+@pytest.mark.parametrize(("interval", "cause"), [(7.9, Cause.OK), (8.0, Cause.SEQUENCE_SLOTS)])
+def test_polls_eight_seconds_apart_are_far_apart(interval, cause):
+    assert said([OK, SLOTS], interval=interval)[-1][1] is cause
+
+
 @pytest.mark.parametrize(("at", "cause"), [(9.4, Cause.SEQUENCE_SLOTS), (9.5, Cause.OK)])
 def test_the_third_poll_counts_where_it_comes_half_a_second_early(at, cause):
     settled = Hysteresis(5.0)

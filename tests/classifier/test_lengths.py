@@ -59,6 +59,16 @@ def test_without_a_sum_the_buckets_tell_the_mean(total):
     assert moments_of(EMPTY, lengths([20, 20, 0, 0], total)).mean == pytest.approx(100.0)
 
 
+def test_answers_of_one_token_are_one_token_long():
+    """A prefill server of a pair: all are in the first bucket, up to 1."""
+    found = moments_of(EMPTY, lengths([40, 0, 0], 40.0, bounds=(1.0, 2.0)))
+    assert (found.mean, found.variance) == (1.0, 0.0)
+
+
+def test_a_bucket_of_no_length_tells_none():
+    assert moments_of(None, lengths([40, 0], None, bounds=(0.0,))) is None
+
+
 def test_what_is_above_the_last_edge_counts_as_that_edge():
     found = moments_of(EMPTY, lengths([20, 0, 0, 20], None))
     assert found.mean == pytest.approx((50 + 500) / 2)

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from builders import queue, signals, steady
 
-from kvwatch.classifier.rules import admission, frontend, preempting, pressure, step_budget
+from kvwatch.classifier.rules import admission, deferred, frontend, healthy, preempting, pressure, step_budget
+from kvwatch.classifier.rules.queue import is_sustained
 from kvwatch.config.policy import Policy
+from kvwatch.model import Cause
 
 POLICY = Policy()
 
@@ -85,6 +87,90 @@ def test_a_hot_cache_under_a_batch_that_swings_says_between_what():
 def test_a_step_that_is_mostly_prompt(tokens, share, speaks):
     found = step_budget.judge(signals(every=queue(5.0), tokens_per_step=tokens, prefill_token_share=share), POLICY)
     assert (found is not None) is speaks
+
+
+@pytest.mark.parametrize(
+    ("tokens", "budget", "prefilling", "full"),
+    [
+        pytest.param(225.0, 250, 0.0, True, id="nine tenths of the budget"),
+        pytest.param(224.0, 250, 1.0, False, id="less, though a prompt is always under way"),
+        pytest.param(224.0, None, 0.5, True, id="a prompt in every second step"),
+        pytest.param(224.0, None, 0.4, False, id="in fewer"),
+        pytest.param(None, 250, 0.5, True, id="nothing is known of the steps"),
+        pytest.param(224.0, None, None, False, id="nor of who gets tokens"),
+    ],
+)
+def test_where_the_slots_are_taken_steps_must_be_full(tokens, budget, prefilling, full):
+    steps = {"tokens_per_step": tokens, "step_token_budget": budget, "sequences_prefilling": prefilling}
+    found = step_budget.judge(signals(every=queue(5.0), prefill_token_share=0.9, at_ceiling_share=1.0, **steps), POLICY)
+    assert (found is not None) is full
+
+
+@pytest.mark.parametrize(("prefilling", "speaks"), [(0.84, True), (0.85, False)])
+def test_where_a_prompt_is_nearly_always_under_way_the_cache_keeps_nobody_out(prefilling, speaks):
+    found = signals(every=queue(5.0) | {"kv_usage": steady(0.95)}, sequence_share=0.1, sequences_prefilling=prefilling)
+    assert (admission.judge(found, POLICY) is not None) is speaks
+
+
+@pytest.mark.parametrize(("share", "seconds", "speaks"), [(0.7, 0.0, True), (0.69, 3.9, False), (0.1, 4.0, True), (None, 9.0, False)])
+def test_a_queue_is_sustained_in_seven_samples_of_ten_or_unbroken_for_four_seconds(share, seconds, speaks):
+    assert is_sustained(signals(every={"queued_share": share}, queued_seconds=seconds)) is speaks
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "waiting", "speaks"),
+    [
+        pytest.param(1.0, 1.0, 2.0, True, id="one of two"),
+        pytest.param(0.9, 0.5, 1.0, False, id="less than one"),
+        pytest.param(2.0, 0.0, 2.0, False, id="none at one moment"),
+        pytest.param(2.0, 0.5, 2.0, True, id="never none"),
+        pytest.param(2.0, 2.0, 4.1, False, id="the smaller part"),
+    ],
+)
+def test_requests_that_do_not_wait_for_capacity(mean, low, waiting, speaks):
+    every = {"deferred": replace(steady(mean), low=low), "waiting": steady(waiting)}
+    assert (deferred.judge(signals(every=every), POLICY) is not None) is speaks
+
+
+@pytest.mark.parametrize(
+    ("seconds", "mean", "cause"), [(60.0, 0.91, Cause.KV_HIGH), (59.0, 0.91, Cause.OK), (60.0, 0.9, Cause.OK), (120.0, None, Cause.OK)]
+)
+def test_a_cache_above_the_watermark_for_a_minute_is_named(seconds, mean, cause):
+    found = signals(every={"kv_usage": None if mean is None else steady(mean)})
+    said = healthy.judge(replace(found, slow=replace(found.slow, seconds=seconds)), POLICY)
+    assert said is not None
+    assert said.cause is cause
+
+
+@pytest.mark.parametrize(("cool", "sustained"), [(10.0, True), (9.9, False), (None, False)])
+def test_health_that_has_lasted_needs_no_second_scrape(cool, sustained):
+    said = healthy.judge(signals(cool_seconds=cool), POLICY)
+    assert said is not None
+    assert said.sustained is sustained
+
+
+@pytest.mark.parametrize(
+    ("waits", "count", "ceiling", "share", "speaks"),
+    [
+        pytest.param(1.0, 2.0, 0.0, 0.02, True, id="one in fifty, and one waits behind them"),
+        pytest.param(1.0, 2.0, 0.0, 0.019, False, id="fewer"),
+        pytest.param(0.9, 2.0, 0.0, 0.049, False, id="hardly anybody waits"),
+        pytest.param(0.9, 2.0, 0.0, 0.05, True, id="one in twenty, whoever waits"),
+        pytest.param(1.0, 2.0, 0.4, 0.049, False, id="the slots are taken anyway"),
+        pytest.param(1.0, 1.0, 0.0, 0.049, False, id="one alone"),
+        pytest.param(1.0, 1.0, 0.0, 0.05, True, id="one of twenty"),
+    ],
+)
+def test_the_share_of_preempted_ones_worth_naming(waits, count, ceiling, share, speaks):
+    every = queue(waits) | {"kv_usage": steady(0.95)}
+    found = signals(every=every, preempted=count, preempted_lately=1.0, preempted_share=share, at_ceiling_share=ceiling)
+    assert (preempting.judge(found, POLICY) is not None) is speaks
+
+
+@pytest.mark.parametrize(("again", "usage", "speaks"), [(0.5, 0.9, True), (0.49, 0.9, False), (0.5, 0.89, False), (0.5, None, False)])
+def test_victims_no_counter_shows_are_half_a_sequence_in_a_full_cache(again, usage, speaks):
+    found = signals(every={"kv_usage": usage if usage is None else steady(usage)}, sequences_recomputing=again)
+    assert (preempting.judge(found, POLICY) is not None) is speaks
 
 
 @pytest.mark.parametrize(("busy", "speaks"), [(0.79, True), (0.8, False), (None, False)])

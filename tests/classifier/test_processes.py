@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvwatch.classifier.processes import Answer, Processes
+from kvwatch.classifier.processes import Answer, Processes, turns_window
+from kvwatch.config.policy import Policy
 from kvwatch.model import Scrape
 
 SAME, RESTARTED, ANOTHER, STRAY = Answer.SAME, Answer.RESTARTED, Answer.ANOTHER, Answer.STRAY
@@ -65,6 +66,11 @@ def test_whether_several_answer(starts, several):
 def test_three_turns_within_the_window_are_several_even_while_one_answers_for_a_while(window, several):
     # Turns (answers of one known before) at 20, 30 and 40 s; then the same one at 50 and 60 s.
     assert told([OLD, OLDER, OLD, OLDER, OLD, OLD, OLD], window)[-1][1] is several
+
+
+@pytest.mark.parametrize(("interval", "window"), [(1.0, 120.0), (15.0, 120.0), (20.0, 160.0)])
+def test_turns_are_remembered_for_the_slow_window_or_eight_polls(interval, window):
+    assert turns_window(Policy(), interval) == window
 
 
 def test_only_turns_count_not_first_answers():

@@ -39,6 +39,29 @@ def test_a_window_that_says_nothing_has_no_quantiles(first, last):
     assert quantiles_between(first, last) is None
 
 
+@pytest.mark.parametrize(("before", "after", "mean"), [(50.0, 52.0, 0.2), (50.0, 50.0, 0.0), (None, 52.0, None), (50.0, None, None)])
+def test_the_mean_is_what_the_sum_gained_of_each(before, after, mean):
+    found = quantiles_between(histogram(0, 0, 0, total=before), histogram(10, 10, 10, total=after))
+    assert (found.p50, found.mean) == (0.5, mean)
+
+
+def test_a_histogram_without_edges_has_its_quantiles_nowhere():
+    found = quantiles_between(histogram(0, bounds=(), total=0.0), histogram(10, bounds=(), total=5.0))
+    assert (found.p50, found.p99, found.mean) == (0.0, 0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("third", "p99"),
+    [
+        pytest.param(100, 0.95, id="nine of the ten between 0.5 and 1.0"),
+        pytest.param(99, 1.0, id="the last of the nine"),
+    ],
+)
+def test_the_slowest_hundredth(third, p99):
+    found = quantiles_between(EMPTY, histogram(0, 90, third, 100, bounds=BOUNDS, total=30.0))
+    assert found.p99 == pytest.approx(p99)
+
+
 def test_a_sum_that_went_back_costs_the_mean_and_nothing_else():
     """VLLM subtracts unguarded clocks, so `_sum` may fall without a restart."""
     found = quantiles_between(histogram(0, 0, 0, total=50.0), histogram(10, 10, 10, total=-3.0))

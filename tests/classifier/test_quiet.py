@@ -39,6 +39,11 @@ def test_a_spell_is_forgotten_after_half_an_hour():
     assert lived(*taught, (1816, 3)).patience() == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize(("seconds", "fill"), [(26.9, True), (27.0, False)])
+def test_three_of_the_longest_steps_fill_a_window(seconds, fill):
+    assert lived((0, 0), (5, 1), (14, 1), (15, 2)).steps_fill(seconds) is fill
+
+
 @pytest.mark.parametrize(("restarted", "patience", "since"), [(False, 13.5, True), (True, 10.0, False)])
 def test_what_was_learnt_goes_with_the_process_only(restarted, patience, since):
     quiet = lived((0, 0), (5, 1), (14, 1), (15, 2), (20, 2), (60, 2), (61, 3), (62, 4))
@@ -70,6 +75,23 @@ def silent(*steps, running=1.0):
 )
 def test_a_prompt_that_gets_further_is_progress(steps, running, silence):
     assert silent(*steps, running=running) == silence
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "patience"),
+    [
+        pytest.param(0.0, 1.0, 15.0, id="the first one came"),
+        pytest.param(None, 1.0, 15.0, id="none was known before"),
+        pytest.param(1.0, 1.0, 10.0, id="as many as before"),
+        pytest.param(2.0, 1.0, 10.0, id="one left"),
+        pytest.param(0.0, 0.0, 10.0, id="nobody came"),
+    ],
+)
+def test_a_batch_that_has_grown_may_have_a_prompt_under_way(before, now, patience):
+    quiet = Quiet(10.0)
+    for at, running in ((0.0, 1.0), (5.0, before), (10.0, now)):
+        quiet.note(snapshot(at, running=running, generation_tokens=at))
+    assert quiet.patience() == patience
 
 
 @pytest.mark.parametrize(

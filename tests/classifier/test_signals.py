@@ -47,6 +47,12 @@ def test_a_single_scrape_neither_ends_nor_makes_a_lasting_demand(usual, seldom, 
     assert found.demand_ratio == pytest.approx((4.0 + (usual if ago else seldom)) / 10)
 
 
+@pytest.mark.parametrize("unknown", [{"running": None}, {"waiting": None}])
+def test_without_knowing_who_runs_and_who_waits_there_is_no_demand(unknown):
+    found = signals_of(*(snapshot(t, **({"running": 4.0, "waiting": 6.0, "kv_usage": 0.6} | unknown)) for t in (0, 5, 10)))
+    assert (found.demand_ratio, found.lasting_demand_ratio) == (None, None)
+
+
 def test_without_a_pool_size_there_are_no_tokens_to_speak_of_but_shares_of_it():
     # A sequence holds 60 % / 4 = 15 %: 1 / 0.15 x 0.8 = 5.33 fit with headroom.
     found = signals_of(*(snapshot(t, running=4.0, waiting=6.0, kv_usage=0.6) for t in (0, 5, 10)), capacity=None)
@@ -199,6 +205,34 @@ def test_the_windows_are_recent_fast_and_slow():
     assert (found.recent.preemptions, found.fast.preemptions, found.slow.preemptions) == (15, 30, 120)
 
 
+def test_polls_every_second_fill_the_windows_to_the_second():
+    found = signals_of(*(snapshot(float(t)) for t in range(200)), interval=1.0)
+    assert (found.recent.seconds, found.fast.seconds) == (15, 30)
+
+
+@pytest.mark.parametrize(("running", "share", "plateau"), [(49.0, 1.0, None), (48.9, 0.0, 48.9)])
+def test_a_batch_two_percent_below_the_limit_stands_at_it(running, share, plateau):
+    found = signals_of(*(snapshot(t, running=running, waiting=1.0) for t in (0, 5)), known=KnownConfig(max_num_seqs=50))
+    assert (found.at_ceiling_share, found.running_plateau) == (share, plateau)
+
+
+@pytest.mark.parametrize(
+    ("usage", "preemptions", "generated", "ratio"),
+    [
+        pytest.param(0.5, 0.0, 100.0, 0.0, id="nobody was preempted"),
+        pytest.param(None, 1.0, 100.0, None, id="what a sequence holds is not known"),
+        pytest.param(0.5, None, 100.0, None, id="preemptions are not reported"),
+        pytest.param(0.5, 1.0, None, None, id="tokens are not reported"),
+        pytest.param(0.5, 1.0, 0.0, 1.0, id="nothing else was computed"),
+        pytest.param(0.0, 1.0, 0.0, None, id="nothing was computed at all"),
+    ],
+)
+def test_what_share_of_the_work_was_done_before(usage, preemptions, generated, ratio):
+    ends = [{"preemptions": 0.0, "generation_tokens": 0.0}, {"preemptions": preemptions, "generation_tokens": generated}]
+    found = signals_of(*(snapshot(5.0 * n, running=5.0, kv_usage=usage, **end) for n, end in enumerate(ends)))
+    assert found.recompute_ratio == ratio
+
+
 def test_windows_reach_at_least_over_one_poll_that_is_slower_than_they_are_long():
     history = History(120.0, fine=180.0, max_gap=240.0)
     for t in range(0, 300, 60):
@@ -247,7 +281,7 @@ def test_what_is_a_larger_batch_and_what_is_no_more(level, running, rate, satura
     assert (curve_of(level).saturation(Work(running, rate, 0.0), None) is not None) is saturated
 
 
-@pytest.mark.parametrize(("share", "like"), [(0.0, True), (0.19, True), (0.21, False)])
+@pytest.mark.parametrize(("share", "like"), [(0.0, True), (0.19, True), (0.2, True), (0.21, False)])
 def test_only_like_mixtures_of_prompt_and_output_are_compared(share, like):
     assert (curve_of((16, 1000)).saturation(Work(64, (1 - share) * 1000, share), None) is not None) is like
     assert (curve_of((16, 1000)).slowdown(Work(64, 100, share), None) is not None) is like
@@ -276,6 +310,23 @@ def test_what_was_achieved_hours_ago_is_forgotten():
     for _ in range(4):
         curve.note(now, replace(now, at=now.at + 1.0, generation_tokens=1000.0))
     assert curve.saturation(Work(64, 1000, 0.0), None) is None
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(30, False), (35, True)])
+def test_a_window_that_begins_with_the_end_of_a_stall_tells_no_speed(seconds, known):
+    """800 tokens a second once, 10 since: no slowdown is named before the whole fast window lies after the stall."""
+    busy = {"running": 8.0, "kv_usage": 0.3}
+    before = [snapshot(t, generation_tokens=0.0 if t < 5 else 50.0, **busy) for t in range(0, 60, 5)]
+    after = [snapshot(60 + t, generation_tokens=100.0 + 10.0 * t, **busy) for t in range(0, seconds + 5, 5)]
+    found = signals_of(*before, *after, curve=curve_of((8, 800), usage=0.3))
+    assert (found.slowdown is not None) is known
+
+
+@pytest.mark.parametrize(("decoding", "prefilling"), [(48, 2.0), (49, 0.0), (50, 0.0)])
+def test_a_fiftieth_of_the_batch_without_a_token_is_none_in_prefill(decoding, prefilling):
+    step = {"steps": 0.0, "inter_token_latency": histogram(0, 0, 0), "running": 50.0, "waiting": 1.0}
+    found = signals_of(snapshot(0, **step), snapshot(5, **(step | {"steps": 10.0, "inter_token_latency": histogram(0, 0, 10 * decoding)})))
+    assert found.sequences_prefilling == prefilling
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from builders import histogram, snapshot, steady, window
 
-from kvwatch.classifier.sizes import held_beyond, mean_of, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
+from kvwatch.classifier.sizes import held_beyond, mean_of, mean_running, own_tokens, prefix_hit_ratio_of, prompt_length, sequence_share_of
+from kvwatch.model import GaugeStats
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,18 @@ def test_share_that_one_running_sequence_holds(samples, nobodys, share):
 
 
 @pytest.mark.parametrize(
+    ("batches", "mean"),
+    [
+        pytest.param([8.0, 6.0, 5.0], 7.0, id="three quarters of the largest are large"),
+        pytest.param([8.0, None, 0.0], 8.0, id="only those that are known, and run"),
+        pytest.param([0.0, None], None, id="nobody runs"),
+    ],
+)
+def test_how_many_run_in_the_largest_batches(batches, mean):
+    assert mean_running([snapshot(float(i), running=running, kv_usage=0.5) for i, running in enumerate(batches)]) == mean
+
+
+@pytest.mark.parametrize(
     ("held", "prompt", "output", "own"),
     [
         pytest.param(5000.0, 1000.0, 400.0, 5000.0, id="what it holds"),
@@ -66,6 +79,11 @@ def test_tokens_of_a_running_sequence(held, prompt, output, own):
         pytest.param({"kv_usage": steady(0.215)}, None, id="long ones stay longest"),
         pytest.param({"running": steady(1.0), "kv_usage": steady(0.125)}, 0.101, id="a tenth of the pool"),
         pytest.param({"running": steady(1.0), "kv_usage": steady(0.123)}, None, id="less than a tenth"),
+        pytest.param(
+            {"running": steady(1.0), "prompt": 12_100.0, "kv_usage": GaugeStats(mean=0.375, low=0.225, peak=0.5, last=0.375)},
+            0.1,
+            id="12 500 explain an eighth: three times as much on average, a tenth more at the least",
+        ),
         pytest.param({"finished": 9.0}, 0.272, id="three finished for each that runs"),
         pytest.param({"finished": 8.0}, None, id="those that run may be others than those that finished"),
         pytest.param({"finished": None}, None, id="how many finished is not known"),
@@ -95,6 +113,7 @@ def test_what_is_held_beyond_what_requests_explain(fields, beyond):
         pytest.param((None, None), (600.0, 3.0), 200.0, id="of the whole life where it began in between"),
         pytest.param((0.0, 0.0), (0.0, 0.0), None, id="of nothing"),
         pytest.param((0.0, 0.0), (None, None), None, id="not reported"),
+        pytest.param((None, None), (600.0, None), None, id="not how many there were"),
         pytest.param((100.0, 1.0), (100.0, 3.0), 0.0, id="two of no length"),
     ],
 )

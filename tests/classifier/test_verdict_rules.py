@@ -22,7 +22,8 @@ from kvwatch.classifier.rules import (
     stalled,
     step_budget,
 )
-from kvwatch.config.policy import Policy
+from kvwatch.classifier.rules.numbers import FULLEST, QUEUE, RUNNING
+from kvwatch.config.policy import Policy, Thresholds
 from kvwatch.model import CAUSES, Cause, GaugeStats, Saturation, State
 from kvwatch.text import counted
 
@@ -64,6 +65,10 @@ def test_stalled(found, expected):
     assert cause_of(stalled, signals(**found)) == expected
 
 
+def test_no_work_is_no_stall_however_short_the_patience():
+    assert stalled.judge(signals(), Policy(thresholds=Thresholds(stall=0.5, silence=0.5))) is None
+
+
 def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
     frozen = signals(every=queue(20.0) | usage(0.99) | {"preemptions": 9.0}, seconds_without_life=12.0, running=9.0, waiting=20.0, **POOL)
     assert find(frozen, POLICY).cause is Cause.STALLED
@@ -101,6 +106,12 @@ def test_preempting(windows, fields, expected):
 def test_preemptions_of_two_minutes_ago_are_over_when_none_came_in_the_last_half_minute():
     over = signals(every=usage(0.99) | MANY, fast={"preemptions": 0.0, "preemption_ratio": 0.0})
     assert cause_of(preempting, over) is None
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1.0, None), (2.0, Cause.PREEMPTING)])
+def test_of_some_while_ago_more_than_one_still_explains_a_queue_before_a_full_cache(count, expected):
+    every = queue(5.0) | usage(0.99) | {"preemptions": count, "preemption_ratio": 0.25}
+    assert cause_of(preempting, signals(every=every, fast={"preemptions": 0.0})) == expected
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(None, Cause.PREEMPTING), (3.0, Cause.PREEMPTING), (4.0, None)])
@@ -357,6 +368,98 @@ def test_every_cause_belongs_to_exactly_one_state():
 def test_evidence_is_words_with_numbers():
     found = admission.judge(signals(every=queue(12.0) | usage(0.876), capacity_tokens=10_000, next_prompt_tokens=1500.0), POLICY)
     assert found.evidence == ("12 requests waiting", "1 240 KV tokens free at the fullest moment, the next admission may need 2 250")
+
+
+@pytest.mark.parametrize(
+    ("rule", "found", "said"),
+    [
+        pytest.param(
+            admission,
+            signals(every=queue(9.0) | usage(0.7), sequence_share=0.3),
+            ("9 requests waiting", "30 % free at the fullest moment, the next admission may need 45 %"),
+            id="the pool is not known: shares of it",
+        ),
+        pytest.param(
+            admission,
+            signals(every=queue(9.0) | usage(0.95) | {"running": None}),
+            ("9 requests waiting", "KV cache at 95 % at its fullest"),
+            id="nothing is said of a batch that is not reported",
+        ),
+        pytest.param(
+            sequence_slots,
+            signals(every=queue(9.0) | usage(0.2) | {"running": steady(7.0)}, running_ceiling=8.0, at_ceiling_share=1.0),
+            ("9 requests waiting", "running stands at 7, the most ever seen, as under a limit on sequences (--max-num-seqs)"),
+            id="what the samples show",
+        ),
+        pytest.param(
+            sequence_slots,
+            signals(every=queue(9.0) | usage(0.2) | {"running": steady(3.0)}, running_ceiling=8.0, sequences_decoding=7.5),
+            (
+                "9 requests waiting",
+                "7.5 sequences get tokens at a time, about the most there ever were, as under a limit on sequences (--max-num-seqs)",
+            ),
+            id="what the counters say",
+        ),
+        pytest.param(
+            sequence_slots,
+            signals(every=queue(9.0) | usage(0.2), running_ceiling=8.0, at_ceiling_share=1.0, ceiling_known=True, sequence_share=0.1),
+            ("9 requests waiting", "running stands at 8, max_num_seqs", "KV cache at 20 % at its fullest, one more may need 15 %"),
+            id="what the operator knows",
+        ),
+        pytest.param(
+            stalled,
+            signals(seconds_without_life=30.0, running=9.0, clients_left=True),
+            ("9 running and 0 waiting since 30 s, but as many clients have left since: the gauges show the moment before",),
+            id="the work has left",
+        ),
+        pytest.param(
+            stalled,
+            signals(seconds_without_life=12.0, waiting=7.0),
+            ("0 running and 7 waiting, and no counter or gauge has moved for 12 s: the engine does not step",),
+            id="nothing moves",
+        ),
+        pytest.param(
+            stalled,
+            signals(seconds_without_progress=70.0, running=1.0),
+            ("1 running and 0 waiting, no token has come out and no prompt got further for 70 s: although the engine still steps",),
+            id="it steps in vain",
+        ),
+        pytest.param(
+            stalled,
+            signals(seconds_without_progress=70.0, seconds_without_life=65.0, running=1.0),
+            ("1 running and 0 waiting, no token has come out and no prompt got further for 70 s: no counter or gauge has moved either",),
+            id="for long",
+        ),
+        pytest.param(
+            frontend,
+            signals(every=queue(5.0), gpu_utilization=0.55),
+            ("the GPU is 55 % busy while 5 requests wait",),
+            id="the GPU waits",
+        ),
+    ],
+)
+def test_what_the_evidence_says(rule, found, said):
+    assert rule.judge(found, POLICY).evidence == said
+
+
+@pytest.mark.parametrize(
+    ("windows", "shown"),
+    [
+        pytest.param(
+            queue(6.0) | usage(0.87) | {"running": steady(9.0), "queued_share": 0.75},
+            ["9", "6", "75 %", "87 %"],
+            id="known",
+        ),
+        pytest.param(
+            {"running": None, "queue": None, "queued_share": None, "kv_usage": None},
+            [None, None, None, None],
+            id="not reported",
+        ),
+    ],
+)
+def test_numbers_that_several_rules_show(windows, shown):
+    values = [(one, one.value(signals(every=windows))) for one in (RUNNING, *QUEUE, FULLEST)]
+    assert [None if value is None else one.written(value) for one, value in values] == shown
 
 
 def test_a_queue_that_nobody_can_explain_is_not_health():

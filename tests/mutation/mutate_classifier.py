@@ -6,6 +6,8 @@ import sys
 
 from mutants import Target, run
 
+_SET_FIRST = "the first scrape sets it before anybody looks"
+
 CLASSIFIER = Target(
     packages=("kvwatch/classifier",),
     tests=(
@@ -29,7 +31,18 @@ CLASSIFIER = Target(
         "tests/classifier/test_kinds.py",
     ),
     bar=0.92,
-    equivalent={"@dataclass(frozen=True, slots=True)": "nobody changes one or gives it a new attribute"},
+    equivalent={
+        "@dataclass(frozen=True, slots=True)": "nobody changes one or gives it a new attribute",
+        "return found if len(found) > 1 else self._snapshots[-2:]": "of two or more the last two are the last two",
+        "self._hung = False": _SET_FIRST,
+        "self._config = EngineConfig()": _SET_FIRST,
+        "self.seen_at = 0.0": _SET_FIRST,
+        "self._strays = 0": _SET_FIRST,
+        "self._progress_at = 0.0": _SET_FIRST,
+        "self._most_held = 0.0": _SET_FIRST,
+        "self._life_at = 0.0": _SET_FIRST,
+        "self._prompt_under_way = False": _SET_FIRST,
+    },
 )
 
 if __name__ == "__main__":
