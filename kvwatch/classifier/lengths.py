@@ -41,7 +41,7 @@ def _moments(bounds: tuple[float, ...], cumulative: list[float], total: float | 
     mean, squares, cubes = (sum(share * _even(low, high, power) for low, high, share in cells) for power in (1, 2, 3))
     if not mean > 0:
         return None
-    scale = total / count / mean if total else 1.0
+    scale = total / count / mean if total is not None and total > 0 else 1.0  # a sum may be absurd (vLLM #49135)
     if max(counts) >= _ALIKE * count:
         return equally_long(mean * scale)
     return Moments(mean * scale, squares * scale**2, cubes * scale**3)

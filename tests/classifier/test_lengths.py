@@ -55,8 +55,9 @@ def test_they_are_scaled_to_the_mean_that_is_known():
 
 
 @pytest.mark.parametrize("total", [None, -5.0])
-def test_without_a_sum_the_buckets_tell_the_mean(total):
-    assert moments_of(EMPTY, lengths([20, 20, 0, 0], total)).mean == pytest.approx(100.0)
+@pytest.mark.parametrize("before", [EMPTY, None], ids=["of a window", "since the start"])
+def test_without_a_sum_the_buckets_tell_the_mean(before, total):
+    assert moments_of(before, lengths([20, 20, 0, 0], total)).mean == pytest.approx(100.0)
 
 
 def test_answers_of_one_token_are_one_token_long():
