@@ -122,6 +122,22 @@ def test_a_crowd_is_logged_once(running):
     assert [event["event"] for event in events if event["log_level"] != "debug"] == ["http.crowded"]
 
 
+def test_whoever_comes_in_a_flood_has_the_time_for_a_handshake(running, monkeypatch):
+    """Three times as many as there are places, before and after it: it answers as slowly as a busy host, and does not give way."""
+    server, connect = running
+    monkeypatch.setattr("kvwatch.exporter.web.server._GRACE_SECONDS", 0.5)
+    with ExitStack() as flood:
+        crowd(flood, server)
+        slow = flood.enter_context(closing(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)))
+        (later := threading.Thread(target=lambda: crowd(flood, server, PLACES))).start()
+        time.sleep(0.1)  # of the client, between its connection and its first byte
+        if server.url.startswith("https"):
+            slow = flood.enter_context(connect()._context.wrap_socket(slow, server_hostname="127.0.0.1"))
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        later.join(PATIENCE)
+
+
 def test_connections_that_gave_way_leave_no_descriptor(running):
     server, connect = running
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -36,6 +36,9 @@ _BACKLOG: Final = 128
 _DRAIN_SECONDS: Final = 0.3
 _STOP_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
+_GRACE_SECONDS: Final = 0.02
+"""How long a connection has its place for sure: a TLS handshake takes a few milliseconds of two processes. Shorter: where hundreds
+come at once, one that does everything right gives way in the middle of it. Longer: the others wait for so long at each turn."""
 _QUIET_SECONDS: Final = 600.0
 """How long nothing more is logged of clients that took all places."""
 
@@ -52,6 +55,8 @@ class _Front:
         self._tls = tls
         self._places = min(PLACES, max(_FEWEST_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3))
         self._conversations: dict[asyncio.Task[None], Conversation | None] = {}  # oldest first
+        self._came: dict[asyncio.Task[None], float] = {}
+        """When each of them was taken in, in the loop's seconds."""
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="http-answer")
         self._stopping = asyncio.Event()
         self._silent_until = 0.0
@@ -84,6 +89,9 @@ class _Front:
     def _accept(self) -> None:
         """Take in one client; called whenever one waits."""
         loop = asyncio.get_running_loop()
+        if len(self._conversations) >= self._places and (grace := self._grace()) > 0:
+            self._pause(grace)  # whoever comes waits in the backlog meanwhile
+            return
         try:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionError):  # the client has gone again
@@ -91,8 +99,7 @@ class _Front:
         except OSError as error:  # no descriptor is left
             self._complain(error.strerror or str(error))
             self._give_up_one()
-            loop.remove_reader(self._listener)
-            loop.call_later(_PAUSE_SECONDS, self._listen)
+            self._pause(_PAUSE_SECONDS)
             return
         sock.setblocking(False)  # noqa: FBT003 - the socket's own signature
         if len(self._conversations) >= self._places:
@@ -100,19 +107,36 @@ class _Front:
             self._give_up_one()
         task = loop.create_task(self._serve(sock))
         self._conversations[task] = None
+        self._came[task] = loop.time()
         task.add_done_callback(self._forget)
 
-    def _give_up_one(self) -> None:
-        """End the oldest connection that waits for its client; if there is none, the oldest of all."""
+    def _pause(self, seconds: float) -> None:
+        """Take in nobody for so long."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener)
+        loop.call_later(seconds, self._listen)
+
+    def _grace(self) -> float:
+        """Seconds until there is a connection that may give way."""
+        task = self._next_to_go()
+        return 0.0 if task is None else self._came[task] + _GRACE_SECONDS - asyncio.get_running_loop().time()
+
+    def _next_to_go(self) -> asyncio.Task[None] | None:
+        """The oldest connection that waits for its client; if there is none, the oldest of all."""
         oldest = next(iter(self._conversations), None)
         waiting = (task for task, conversation in self._conversations.items() if conversation is None or conversation.waiting)
-        task = next(waiting, oldest)
+        return next(waiting, oldest)
+
+    def _give_up_one(self) -> None:
+        """End a connection, to make room."""
+        task = self._next_to_go()
         if task is not None:
             self._forget(task)
             task.cancel()
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._conversations.pop(task, None)
+        self._came.pop(task, None)
 
     async def _serve(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
