@@ -36,9 +36,9 @@ _BACKLOG: Final = 128
 _DRAIN_SECONDS: Final = 0.3
 _STOP_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
-_GRACE_SECONDS: Final = 0.02
-"""How long a connection has its place for sure: a TLS handshake takes a few milliseconds of two processes. Shorter: where hundreds
-come at once, one that does everything right gives way in the middle of it. Longer: the others wait for so long at each turn."""
+_GRACE_SECONDS: Final = 0.01
+"""How long a connection has its place for sure: a TLS handshake takes a few milliseconds of two processes. Shorter: where hundreds come
+at once, one that does everything right gives way in the middle of it. Longer: of 500 that come at once the last waits ten such turns."""
 _QUIET_SECONDS: Final = 600.0
 """How long nothing more is logged of clients that took all places."""
 
