@@ -162,8 +162,9 @@ def test_health_that_has_lasted_needs_no_second_scrape(cool, sustained):
     ],
 )
 def test_the_share_of_preempted_ones_worth_naming(waits, count, ceiling, share, speaks):
-    every = queue(waits) | {"kv_usage": steady(0.95)}
-    found = signals(every=every, preempted=count, preempted_lately=1.0, preempted_share=share, at_ceiling_share=ceiling)
+    every = queue(waits) | {"kv_usage": steady(0.95), "running": steady(8.0)}
+    shares = {"preempted_share": share, "at_ceiling_share": ceiling}
+    found = signals(every=every, preempted=count, preempted_lately=1.0, running_ceiling=8.0, **shares)
     assert (preempting.judge(found, POLICY) is not None) is speaks
 
 

@@ -40,6 +40,11 @@ def usage(peak, low=0.1):
     return {"kv_usage": GaugeStats(mean=(peak + low) / 2, low=low, peak=peak, last=low)}
 
 
+TAKEN = usage(0.99) | queue(5.0) | {"running": steady(300.0)}
+BELOW = {"running": GaugeStats(mean=297.0, low=296.0, peak=299.0, last=297.0)}
+AT_300 = {"at_ceiling_share": 0.9, "running_ceiling": 300.0}
+
+
 def cause_of(rule, found):
     finding = rule.judge(found, POLICY)
     return finding and finding.cause
@@ -95,8 +100,11 @@ def test_a_frozen_engine_with_a_full_cache_is_stalled_and_not_kv_bound():
         pytest.param({"preemptions": None} | usage(0.99), {}, None, id="preemptions not reported"),
         pytest.param(FEW | usage(0.99), {}, None, id="a wave a little too large, and no queue"),
         pytest.param(FEW | usage(0.99) | queue(5.0), {}, Cause.PREEMPTING, id="the same with a queue"),
-        pytest.param(FEW | usage(0.99) | queue(5.0), {"at_ceiling_share": 0.9}, None, id="the slots are taken"),
-        pytest.param(MANY | usage(0.99) | queue(5.0), {"at_ceiling_share": 0.9}, Cause.PREEMPTING, id="the slots are taken, and a storm"),
+        pytest.param(TAKEN | FEW, AT_300, None, id="the slots are taken"),
+        pytest.param(TAKEN | MANY, AT_300, Cause.PREEMPTING, id="the slots are taken, and a storm"),
+        pytest.param(TAKEN | FEW | BELOW, AT_300, Cause.PREEMPTING, id="near the most ever seen, and never there again: no slots"),
+        pytest.param(TAKEN | FEW | BELOW, AT_300 | {"ceiling_known": True}, None, id="as near to a limit that somebody named"),
+        pytest.param(TAKEN | FEW | {"running": None}, AT_300, Cause.PREEMPTING, id="the batch is not reported"),
     ],
 )
 def test_preempting(windows, fields, expected):

@@ -7,7 +7,7 @@ from typing import Final
 from kvwatch.classifier.preemption import is_storm
 from kvwatch.classifier.rule import Candidate, Number, Rule
 from kvwatch.classifier.rules.numbers import FULLEST
-from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_hot, is_over, stands_at_ceiling
+from kvwatch.classifier.rules.pressure import has_plenty_of_room, is_hot, is_over, slots_are_taken
 from kvwatch.config.policy import Policy
 from kvwatch.model import Cause, Signals, State
 from kvwatch.text import counted, number, percent
@@ -66,7 +66,7 @@ def _smallest_share(signals: Signals, count: float) -> float:
 
     One always is: alone it is no cause of a queue.
     """
-    return _WORTH_NAMING if _waited(signals) and count > 1 and not stands_at_ceiling(signals) else _BY_ITSELF
+    return _WORTH_NAMING if _waited(signals) and count > 1 and not slots_are_taken(signals) else _BY_ITSELF
 
 
 def _waited(signals: Signals) -> bool:

@@ -115,6 +115,17 @@ def stands_at_ceiling(signals: Signals) -> bool:
     return signals.at_ceiling_share is not None and signals.at_ceiling_share >= _MOSTLY_AT_CEILING
 
 
+def slots_are_taken(signals: Signals) -> bool:
+    """The batch stands at its ceiling, and where nobody said which one that is, some sample with it reached the highest count ever seen.
+
+    A batch that blocks keep small stays a few below a count that it once had for a moment (``report_wide_full``).
+    """
+    running, ceiling = signals.fast.running, signals.running_ceiling
+    if running is None or ceiling is None or not stands_at_ceiling(signals):
+        return False
+    return signals.ceiling_known or running.peak >= ceiling
+
+
 def slots_alone_bind(signals: Signals) -> bool:
     """The batch stands at its ceiling, and at some moment there was room for the next admission: more blocks would not have let it in.
 
