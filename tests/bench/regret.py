@@ -83,14 +83,17 @@ def drawn(rng, median, sigma):
 class Client:
     """Sends completions as a stream and notes when tokens came."""
 
-    def __init__(self, port, load, seed):
+    def __init__(self, port, load, seed, further=None):
         self.port, self.load, self.rng = port, load, random.Random(seed)  # noqa: S311 - lengths of prompts
+        self.further = further or {}
+        """Further fields of each request."""
         self.prefix = "".join(self.rng.choices(string.ascii_lowercase, k=load.shared))
         self.first, self.gaps = [], []
 
     async def one(self):
         prompt = self.prefix + "".join(self.rng.choices(string.ascii_lowercase, k=drawn(self.rng, *self.load.prompt)))
         asked = {"model": "m", "prompt": prompt, "max_tokens": drawn(self.rng, *self.load.output), "ignore_eos": True, "stream": True}
+        asked |= self.further
         body = json.dumps(asked).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
