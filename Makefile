@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# A file's tests share what it sets up; some wait for servers, so there is one worker more than cores.
+WORKERS := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 DEV    := $(VENV)/.dev
 
 .PHONY: demo test quick e2e-long lint bench tools generated image-test requirements clean
@@ -11,7 +13,7 @@ demo: $(READY) ## The built-in simulated vLLM runs out of KV cache, storms and r
 	$(BIN)/kvwatch demo
 
 test: $(DEV) tools ## Every test
-	$(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart 0
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 quick: lint ## Lint and the tests of the pure packages: no network, no binaries
 	$(BIN)/python -m pytest -q -n auto tests/classifier tests/test_docs.py tests/test_contributing.py

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 from peers import Peer
 from playwright.sync_api import sync_playwright
 
@@ -21,6 +22,14 @@ REPOSITORY: Final = Path(__file__).resolve().parent.parent
 TOOLS: Final = REPOSITORY / ".cache" / "tools"
 # Debian's name for it, where the package itself is installed.
 ALIASES: Final = {"alertmanager": ("alertmanager", "prometheus-alertmanager")}
+
+# Without the values of local variables, which take half a minute to draw; kvwatch itself logs none either.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -102,9 +102,12 @@ def _is_url(source: str) -> bool:
 def live(
     url: str, ask: Fetch, clock: Clock, *, interval: float, seconds: float, wait: Callable[[float], None] = time.sleep
 ) -> Iterator[Scrape]:
-    """Scrapes of a live server until *seconds* have passed; Ctrl-C ends it early. Raises `ScrapeError` when the server is gone."""
+    """Scrapes of a live server until *seconds* have passed; Ctrl-C ends it early.
+
+    Raises `ScrapeError` when the server is gone, and at once where the first scrape fails.
+    """
     began = clock.monotonic()
-    failures = 0
+    failures, answered = 0, False
     memory = LabelMemory()
     with bar() as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("measuring", total=seconds)
@@ -112,10 +115,10 @@ def live(
             now = clock.monotonic()
             try:
                 yield parse_scrape(ask(url), now, memory=memory)
-                failures = 0
+                failures, answered = 0, True
             except ScrapeError:
                 failures += 1
-                if now == began or failures >= _FAILURES_IN_A_ROW:
+                if not answered or failures >= _FAILURES_IN_A_ROW:
                     raise
             progress.update(task, completed=now - began)
             if now - began >= seconds:

@@ -30,7 +30,7 @@ from peers import free_port
 
 from kvwatch.clock import SystemClock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("promql")]
+pytestmark = pytest.mark.e2e
 
 STORM_SECONDS = 45.0
 SIMULATOR = ["--num-gpu-blocks=1500", "--max-num-seqs=64", "--concurrency=48", "--served-model-name=demo-8b"]
